@@ -1,0 +1,1 @@
+"""Entry points for `python -m jobs.NAME` and `ray job submit`."""

@@ -1,0 +1,1 @@
+"""Train, tune and serve passage re-rankers on Ray."""

@@ -1,0 +1,1 @@
+"""Search spaces and sweeps over the configuration's dotted keys."""
