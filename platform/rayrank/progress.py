@@ -1,0 +1,68 @@
+"""Progress of long work: a bar on a terminal, a line now and then everywhere else, and always in the log."""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+LINE_EVERY_S = 10.0
+
+log = logging.getLogger("rayrank")
+
+
+def screen() -> TextIO:
+    """Return where the user looks: standard error, or what a job kept of it when it sent that to the log."""
+    return _screen or sys.stderr
+
+
+def keep_screen(stream: TextIO) -> None:
+    """Let `screen` be this stream from now on."""
+    global _screen
+    _screen = stream
+
+
+_screen: TextIO | None = None
+
+
+def say(message: str) -> None:
+    """Tell the user one thing, on the screen and in the log."""
+    log.info(message)
+    print(message, file=screen(), flush=True)
+
+
+@contextmanager
+def progress(label: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+    """Show how far some work is; call the yielded function with how much was just done."""
+    console = Console(file=screen())
+    started = time.monotonic()
+    done = 0
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit),
+                   TimeElapsedColumn(), TimeRemainingColumn())  # fmt: skip
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task(label, total=total)
+
+            def advance(count: int) -> None:
+                nonlocal done
+                done += count
+                bar.advance(task, count)
+
+            yield advance
+    else:
+        last = started
+
+        def advance(count: int) -> None:
+            nonlocal done, last
+            done += count
+            now = time.monotonic()
+            if now - last >= LINE_EVERY_S:
+                last = now
+                say(f"{label}: {done:,}{f' of {total:,}' if total else ''} {unit}, {done / (now - started):,.0f}/s")
+
+        yield advance
+    say(f"{label}: {done:,} {unit} in {time.monotonic() - started:.1f} s")

@@ -1,0 +1,75 @@
+"""The vocabulary of the project: what a query, a passage, a judgment and a candidate are."""
+
+from typing import NamedTuple
+
+import pyarrow as pa
+
+UNJUDGED = "unjudged"
+"""The split of queries that no split claims."""
+
+# A query judged in several splits stays in the one that is hardest to replace.
+SPLIT_PRIORITY = ("test", "dev", "train")
+
+
+class Passage(NamedTuple):
+    """One retrievable text."""
+
+    passage_id: str
+    text: str
+
+
+class Query(NamedTuple):
+    """One question; an empty split is decided by its judgments, an empty type has no label."""
+
+    query_id: str
+    text: str
+    split: str = ""
+    query_type: str = ""
+
+
+class Judgment(NamedTuple):
+    """How relevant a passage is to a query, as a person (or the demo's generator) said."""
+
+    query_id: str
+    passage_id: str
+    relevance: int
+    split: str
+
+
+class Candidate(NamedTuple):
+    """One row of a first stage's answer; rank starts at 1."""
+
+    query_id: str
+    passage_id: str
+    rank: int
+    score: float
+
+
+class Malformed(NamedTuple):
+    """A place in a source that could not be read, and why."""
+
+    file: str
+    line: int
+    reason: str
+
+
+_TEXT = [("text", pa.large_string()), ("piece_ids", pa.large_list(pa.int32()))]
+
+PASSAGES = pa.schema([("passage_id", pa.string()), *_TEXT])
+QUERIES = pa.schema([("query_id", pa.string()), ("split", pa.string()), ("query_type", pa.string()), *_TEXT])
+JUDGMENTS = pa.schema(
+    [
+        ("query_id", pa.string()),
+        ("passage_id", pa.string()),
+        ("relevance", pa.int32()),
+        ("split", pa.string()),
+    ]
+)
+CANDIDATES = pa.schema(
+    [
+        ("query_id", pa.string()),
+        ("passage_id", pa.string()),
+        ("rank", pa.int32()),
+        ("score", pa.float32()),
+    ]
+)
