@@ -1,0 +1,59 @@
+"""BEIR folders: corpus.jsonl, queries.jsonl (each may be .gz) and qrels/SPLIT.tsv."""
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from rayrank.datasets.fields import json_object, relevance, text_field
+from rayrank.datasets.lines import BadRow, rows, split_bytes
+from rayrank.datasets.locate import find_all, find_one
+from rayrank.datasets.source import Part, Source
+from rayrank.records import Judgment, Malformed, Passage, Query
+
+
+class Beir(Source):
+    """A BEIR folder; a title goes before its text, and `metadata.query_type` is the query's type."""
+
+    def __init__(self, folder: str) -> None:
+        self.corpus = find_one(folder, "corpus.jsonl", "corpus.jsonl.gz")
+        self.query_file = find_one(folder, "queries.jsonl", "queries.jsonl.gz")
+        self.qrels = find_all(folder, "qrels/*.tsv", what="judgments")
+
+    def files(self) -> list[str]:
+        return [self.corpus, self.query_file, *self.qrels]
+
+    def parts(self, part_bytes: int) -> list[Part]:
+        return split_bytes(self.corpus, part_bytes)
+
+    def passages(self, part: Part) -> Iterator[Passage | Malformed]:
+        return rows(part, _passage)
+
+    def queries(self) -> Iterator[Query | Malformed]:
+        return rows(Part(self.query_file), _query)
+
+    def judgments(self) -> Iterator[Judgment | Malformed]:
+        for path in self.qrels:
+            split = PurePosixPath(path).stem
+            yield from rows(Part(path), lambda line, split=split: _judgment(line, split))  # type: ignore[misc]
+
+
+def _passage(line: str) -> Passage:
+    row = json_object(line)
+    title, text = text_field(row, "title", ""), text_field(row, "text")
+    return Passage(text_field(row, "_id"), f"{title}\n{text}" if title else text)
+
+
+def _query(line: str) -> Query:
+    row = json_object(line)
+    metadata = row.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise BadRow("the field 'metadata' is not an object")
+    return Query(text_field(row, "_id"), text_field(row, "text"), query_type=text_field(metadata, "query_type", ""))
+
+
+def _judgment(line: str, split: str) -> Judgment | None:
+    fields = line.split("\t")
+    if len(fields) != 3:
+        raise BadRow(f"{len(fields)} tab-separated fields, not query-id, corpus-id, score")
+    if fields == ["query-id", "corpus-id", "score"]:
+        return None
+    return Judgment(fields[0], fields[1], relevance(fields[2]), split)
