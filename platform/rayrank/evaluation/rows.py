@@ -1,0 +1,21 @@
+"""Rows of a table by query, without moving the table."""
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+def by_query(table: pa.Table) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the table's queries in order of appearance, and for each row which of them it belongs to."""
+    encoded = table["query_id"].dictionary_encode().combine_chunks()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def is_sorted(values: NDArray[np.int64]) -> bool:
+    """Tell whether no value is smaller than the one before it."""
+    return bool(np.all(values[1:] >= values[:-1]))
+
+
+def long_column(table: pa.Table, name: str) -> pa.Array:
+    """Return a text column as one array; 64-bit offsets, because a run's ids may exceed 2 GB."""
+    return table[name].cast(pa.large_string()).combine_chunks()
