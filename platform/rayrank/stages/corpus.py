@@ -1,0 +1,179 @@
+"""Corpus: a dataset checked, tokenised once, and stored as Parquet."""
+
+import json
+import tempfile
+import time
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from transformers import PreTrainedTokenizerFast
+
+from rayrank.artifacts import Artifact, Store
+from rayrank.config import DatasetConfig, RunConfig, TextConfig
+from rayrank.datasets import open_source
+from rayrank.datasets.judged import Judged, read_judged
+from rayrank.datasets.problems import EXAMPLES, Problems
+from rayrank.datasets.shards import drop_rows, present_ids, repeated_rows
+from rayrank.datasets.source import Part, Source
+from rayrank.errors import DatasetError
+from rayrank.progress import progress, say
+from rayrank.records import JUDGMENTS, PASSAGES, QUERIES, Judgment, Malformed, Passage
+from rayrank.stages.partitions import FACTS, PartitionWorker, cluster_cpus, make_missing, read_facts
+from rayrank.text.pieces import PieceEncoder, load_tokenizer
+
+ROWS_AT_ONCE = 4096
+
+
+def run(config: RunConfig, store: Store) -> Artifact:
+    """Return the corpus artifact: passages/, queries.parquet, judgments.parquet, hidden.parquet, tokenizer/."""
+    if done := store.find("corpus", config):
+        return done
+    started = time.monotonic()
+    artifact = store.artifact("corpus", config)
+    source = open_source(config.dataset)
+    problems = Problems(config.dataset)
+    judged = read_judged(source, config.dataset.source, problems)
+    # Loaded here before any worker does: one that cannot be loaded is then one sentence.
+    tokenizer = load_tokenizer(config.text.tokenizer)
+    num_passages = _write_passages(config, artifact, source, problems)
+    judged = _of_known_passages(artifact, judged, problems)
+    problems.stop_if_decided()
+    hidden = list(source.hidden())
+    _write_rest(artifact, config.text, tokenizer, judged, hidden)
+    if judged.num_same_text:
+        say(f"dataset: {judged.num_same_text:,} queries outside train have the text of a training query; kept")
+    facts = {
+        "num_passages": num_passages,
+        "num_queries": len(judged.queries),
+        "num_judgments": len(judged.judgments),
+        "num_hidden": len(hidden),
+        "num_same_text": judged.num_same_text,
+        "splits": _splits(judged),
+        "problems": problems.report(),
+    }
+    return store.finish(artifact, config, started, facts)
+
+
+class PassageWriter(PartitionWorker):
+    """Reads one part of the corpus and writes it, tokenised, as one Parquet file."""
+
+    def __init__(self, artifact: Artifact, dataset: DatasetConfig, text: TextConfig) -> None:
+        self._artifact = artifact
+        self._problems = Problems(dataset)
+        self._source = open_source(dataset)
+        self._encode = PieceEncoder(load_tokenizer(text.tokenizer), text.passage_pieces)
+
+    def make(self, item: dict[str, Any]) -> dict[str, Any]:
+        facts: dict[str, Any] = {"num_passages": 0, "malformed": [], "empty_passages": []}
+        with (
+            self._artifact.create(item["name"]) as stream,
+            pq.ParquetWriter(stream, PASSAGES, compression="zstd") as writer,
+        ):
+            rows: list[Passage] = []
+            for row in self._source.passages(Part(*item["part"])):
+                if isinstance(row, Malformed):
+                    facts["malformed"].append(f"{row.file} line {row.line}: {row.reason}")
+                    if self._problems.stops_at("malformed"):
+                        break
+                elif not row.text.strip():
+                    facts["empty_passages"].append(row.passage_id)
+                else:
+                    rows.append(row)
+                if len(rows) == ROWS_AT_ONCE:
+                    facts["num_passages"] += self._write(writer, rows)
+                    rows = []
+            facts["num_passages"] += self._write(writer, rows)
+            facts = _shortened(facts)
+            writer.add_key_value_metadata({FACTS: json.dumps(facts).encode()})
+        return facts
+
+    def _write(self, writer: pq.ParquetWriter, rows: list[Passage]) -> int:
+        if rows:
+            passage_ids, texts = zip(*rows, strict=True)
+            columns = [pa.array(passage_ids, pa.string()), pa.array(texts, pa.large_string()), self._encode(texts)]
+            writer.write_table(pa.Table.from_arrays(columns, schema=PASSAGES))
+        return len(rows)
+
+
+def _shortened(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return facts with a few examples and a count instead of every flawed row."""
+    return {kind: value if kind == "num_passages" else _some(value) for kind, value in facts.items()}
+
+
+def _some(names: list[str]) -> dict[str, Any]:
+    return {"count": len(names), "examples": names[:EXAMPLES]}
+
+
+def _write_passages(config: RunConfig, artifact: Artifact, source: Source, problems: Problems) -> int:
+    """Write the shards, without repeated ids, and return how many passages they hold."""
+    parts = source.parts(config.dataset.part_bytes)
+    items = [{"name": f"passages/part-{i:05d}.parquet", "part": list(part)} for i, part in enumerate(parts)]
+    num_passages = 0
+    with progress("corpus", None, "passages") as advance:
+        for facts in make_missing(
+            artifact,
+            items,
+            PassageWriter,
+            {"artifact": artifact, "dataset": config.dataset, "text": config.text},
+            actors=config.resources.readers or cluster_cpus(),
+            cpus=1,
+            label="corpus",
+        ):
+            made = facts.pop("num_passages")
+            num_passages += made
+            for kind, entry in facts.items():
+                problems.add(kind, entry["examples"], entry["count"])
+            problems.stop_if_decided()
+            advance(made)
+    if not num_passages:
+        raise DatasetError(f"The dataset {config.dataset.source} has no passages: check its corpus files.")
+    return num_passages - _drop_repeats(artifact, source, num_passages, problems)
+
+
+def _drop_repeats(artifact: Artifact, source: Source, num_passages: int, problems: Problems) -> int:
+    """Leave out passages whose id stood earlier in the corpus, and return how many those were."""
+    repeated = repeated_rows(artifact, artifact.names("passages"), num_passages)
+    for name, rows in repeated.items():
+        if not source.repeats_passages:
+            ids = artifact.read_table(name, ["passage_id"])["passage_id"].take(rows)
+            entry = _some(ids.to_pylist())
+            problems.add("duplicate_passages", entry["examples"], entry["count"])
+            problems.stop_if_decided()
+        # The footer tells a restart what was done here, so that the count stays whole.
+        facts = read_facts(artifact, name)
+        facts["num_passages"] -= len(rows)
+        if not source.repeats_passages:
+            facts["duplicate_passages"] = entry
+        drop_rows(artifact, name, rows, {FACTS: json.dumps(facts).encode()})
+    return sum(map(len, repeated.values()))
+
+
+def _of_known_passages(artifact: Artifact, judged: Judged, problems: Problems) -> Judged:
+    wanted = {judgment.passage_id for judgment in judged.judgments}
+    unknown = wanted - present_ids(artifact, artifact.names("passages"), wanted)
+    lost = [judgment for judgment in judged.judgments if judgment.passage_id in unknown]
+    problems.add("unknown_passages", [f"query {row.query_id}, passage {row.passage_id}" for row in lost])
+    return judged._replace(judgments=[row for row in judged.judgments if row.passage_id not in unknown])
+
+
+def _write_rest(
+    artifact: Artifact, text: TextConfig, tokenizer: PreTrainedTokenizerFast, judged: Judged, hidden: list[Judgment]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        artifact.put_folder(folder, "tokenizer")
+    columns = {
+        name: [getattr(query, name) for query in judged.queries] for name in QUERIES.names if name != "piece_ids"
+    }
+    columns["piece_ids"] = PieceEncoder(tokenizer, text.query_pieces)(columns["text"])
+    artifact.write_table("queries.parquet", pa.table(columns, schema=QUERIES))
+    for name, rows in (("judgments.parquet", judged.judgments), ("hidden.parquet", hidden)):
+        artifact.write_table(name, pa.Table.from_pylist([row._asdict() for row in rows], schema=JUDGMENTS))
+
+
+def _splits(judged: Judged) -> dict[str, dict[str, int]]:
+    queries = Counter(query.split for query in judged.queries)
+    judgments = Counter(judgment.split for judgment in judged.judgments)
+    return {split: {"num_queries": queries[split], "num_judgments": judgments[split]} for split in sorted(queries)}

@@ -1,0 +1,84 @@
+"""Evaluate: one run on one split, with intervals, and beside a baseline if one is named."""
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayrank.artifacts import Artifact, Store
+from rayrank.config import EvaluateConfig, RunConfig
+from rayrank.errors import ConfigError
+from rayrank.evaluation.metrics import PerQuery, per_query
+from rayrank.evaluation.run_files import read_trec, write_msmarco, write_trec
+from rayrank.evaluation.significance import compare, mean_interval
+
+RUNS = {"bm25": "candidates"}
+"""The runs that have a name, and the stage that makes each."""
+
+
+def run(config: RunConfig, store: Store) -> Artifact:
+    """Return the evaluation artifact: run.trec, msmarco.tsv, per_query.parquet and the figures in its manifest."""
+    if done := store.find("evaluate", config):
+        return done
+    started = time.monotonic()
+    settings, corpus, artifact = config.evaluate, store.require("corpus", config), store.artifact("evaluate", config)
+    split = _split(settings, corpus)
+    judgments = corpus.read_table("judgments.parquet")
+    qrels = judgments.filter(pc.equal(judgments["split"], split))
+    ranking = _read_run(settings.run, split, config, store)
+    measured = per_query(qrels, ranking)
+    baseline = per_query(qrels, _read_run(settings.baseline, split, config, store)) if settings.baseline else None
+    tag = run_name(settings.run)
+    with artifact.create("run.trec") as stream:
+        write_trec(ranking, stream, tag=tag)
+    with artifact.create("msmarco.tsv") as stream:
+        write_msmarco(ranking, stream)
+    artifact.write_table("per_query.parquet", pa.table({"query_id": measured.query_ids, **measured.values}))
+    facts = {
+        "run": tag,
+        "baseline": run_name(settings.baseline),
+        "split": split,
+        "num_queries": len(measured.query_ids),
+        "num_without_results": measured.num_without_results,
+        "metrics": _figures(settings, measured, baseline),
+    }
+    return store.finish(artifact, config, started, facts)
+
+
+def run_name(run: str) -> str:
+    """Return what to call a run: its name, or its file's."""
+    return run if run in RUNS else Path(run).stem
+
+
+def _split(settings: EvaluateConfig, corpus: Artifact) -> str:
+    splits = [name for name, counts in corpus.manifest["splits"].items() if counts["num_judgments"]]
+    if settings.split in splits:
+        return settings.split
+    preferred = [name for name in ("test", "dev") if name in splits]
+    if settings.split or not preferred:
+        wanted = settings.split or "test or dev"
+        raise ConfigError(f"evaluate.split={wanted} has no judgments: choose one of {', '.join(splits)} with --split.")
+    return preferred[0]
+
+
+def _read_run(name: str, split: str, config: RunConfig, store: Store) -> pa.Table:
+    if name not in RUNS:
+        with Path(name).open("rb") as stream:
+            return read_trec(stream, name)
+    artifact = store.require(RUNS[name], config)
+    return pa.concat_tables([artifact.read_table(file) for file in artifact.names(split)])
+
+
+def _figures(settings: EvaluateConfig, run: PerQuery, baseline: PerQuery | None) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    for name, values in run.values.items():
+        figures[name] = asdict(mean_interval(values, settings.resamples, settings.seed))
+        if baseline is not None:
+            other = baseline.values[name]
+            figures[name]["baseline"] = asdict(mean_interval(other, settings.resamples, settings.seed))
+            difference = compare(values, other, settings.test, settings.resamples, settings.seed)
+            figures[name]["comparison"] = asdict(difference)
+    return figures

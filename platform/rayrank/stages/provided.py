@@ -1,0 +1,69 @@
+"""Candidates that come with a dataset (MS MARCO's top1000), taken over without a search."""
+
+from collections import Counter
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from rayrank.artifacts import Artifact
+from rayrank.config import RunConfig
+from rayrank.datasets import open_source
+from rayrank.datasets.problems import Problems
+from rayrank.datasets.shards import present_ids
+from rayrank.errors import DatasetError
+from rayrank.progress import progress
+from rayrank.records import CANDIDATES, Candidate, Malformed
+
+ROWS_AT_ONCE = 1_000_000
+
+
+def write_provided(config: RunConfig, corpus: Artifact, artifact: Artifact) -> dict[str, Any]:
+    """Write the source's own candidates, of known queries and passages, a folder a split."""
+    problems = Problems(config.dataset)
+    queries = corpus.read_table("queries.parquet", ["query_id", "split"])
+    splits = dict(zip(queries["query_id"].to_pylist(), queries["split"].to_pylist(), strict=True))
+    rows = iter(open_source(config.dataset).candidates())
+    files: Counter[str] = Counter()
+    seen: set[str] = set()
+    num_candidates = 0
+    with progress("candidates", None, "rows") as advance:
+        while chunk := list(islice(rows, ROWS_AT_ONCE)):
+            kept = _usable(chunk, splits, corpus, config.candidates.depth, problems)
+            for split in sorted({splits[row.query_id] for row in kept}):
+                part = [row for row in kept if splits[row.query_id] == split]
+                table = pa.Table.from_pylist([row._asdict() for row in part], schema=CANDIDATES)
+                artifact.write_table(f"{split}/part-{files[split]:05d}.parquet", table)
+                files[split] += 1
+            seen.update(row.query_id for row in kept)
+            num_candidates += len(kept)
+            advance(len(chunk))
+    if not num_candidates:
+        raise DatasetError(
+            f"The dataset {config.dataset.source} comes with no candidates: use --set candidates.first_stage=bm25."
+        )
+    without = sum(query_id not in seen for query_id, split in splits.items() if split in files)
+    return {
+        "num_queries": len(seen) + without,
+        "num_candidates": num_candidates,
+        "num_without": without,
+        "problems": problems.report(),
+    }
+
+
+def _usable(
+    chunk: list[Candidate | Malformed], splits: dict[str, str], corpus: Artifact, depth: int, problems: Problems
+) -> list[Candidate]:
+    rows: list[Candidate] = []
+    for row in chunk:
+        if isinstance(row, Malformed):
+            problems.add_malformed(row)
+        elif row.query_id not in splits:
+            problems.add("unknown_queries", [f"query {row.query_id} among the candidates"])
+        elif row.rank <= depth:
+            rows.append(row)
+    known = present_ids(corpus, corpus.names("passages"), {row.passage_id for row in rows})
+    lost = [row for row in rows if row.passage_id not in known]
+    problems.add("unknown_passages", [f"passage {row.passage_id} among the candidates" for row in lost])
+    problems.stop_if_decided()
+    return [row for row in rows if row.passage_id in known]
