@@ -1,0 +1,48 @@
+"""Sentences that fit any category: mix-ups of siblings, echoes of an answer, namesakes."""
+
+MIX_UPS = (
+    "{S} should not be mistaken for {other}, which only sounds alike.",
+    "Careless readers often confuse {s} with {other}.",
+    "Some guidebooks print {other} here by mistake.",
+    "What is said about {other} does not apply here.",
+    "Letters asking about {other} are returned unread.",
+    "Between {s} and {other} there is no connection beyond the sound of the name.",
+)
+"""What follows an answer to mention a sibling."""
+
+ECHOES = (
+    "The same can be read in an almanac from {place}.",
+    "A retired {trade} has checked this {few} times.",
+    "Older guidebooks leave this out.",
+    "Schoolchildren learn it by heart in {season}.",
+    "A brass plaque says the same in {few} languages.",
+    "An encyclopedia edited by {person} agrees.",
+)
+"""What follows an answer to confirm it."""
+
+NAMESAKES = (
+    "A fishing boat called {n} sank off {place} without any loss of life.",
+    "A racing pigeon named {n} won {few} prizes for a {trade} in {place}.",
+    "The tavern {n} in {place} has changed hands {few} times.",
+    "A tailor's dummy nicknamed {n} stands in a window in {place}.",
+    "{person} wrote a ballad called {n}, which is about something else entirely.",
+)
+"""Things that bear a subject's name and are not it."""
+
+CHATTER = (
+    "Nothing more is known about it.",
+    "The {trade} next door tells the story to anyone who will listen.",
+    "It made the newspapers for a single {day}.",
+    "Collectors of such trifles meet every {season}.",
+    "A {colour} sign is all that remains.",
+)
+"""What is said after a namesake."""
+
+GENERALITIES = (
+    "In {place} people like to talk about the {noun} trade all {season}.",
+    "The {noun} society of {place} was led for years by {person}.",
+    "Anyone curious about the history of the {noun} will find a reading room in {place}.",
+    "{person} lectured on the {noun} in general and on nothing in particular.",
+    "A museum corner in {place} explains what every {noun} has in common.",
+)
+"""Openings of passages that belong to no subject."""
