@@ -1,5 +1,6 @@
 """Finding a source's files on any fsspec storage."""
 
+import glob
 import re
 
 import fsspec
@@ -12,7 +13,8 @@ def find_all(folder: str, *patterns: str, what: str = "files", required: bool = 
     filesystem, root = fsspec.url_to_fs(folder)
     if not filesystem.isdir(root):
         raise DatasetError(f"The dataset folder {folder} does not exist: check the path after --dataset.")
-    found = sorted({name for pattern in patterns for name in filesystem.glob(f"{root.rstrip('/')}/{pattern}")})
+    base = glob.escape(root.rstrip("/"))
+    found = sorted({name for pattern in patterns for name in filesystem.glob(f"{base}/{pattern}")})
     if required and not found:
         raise DatasetError(f"The dataset folder {folder} has no {what}: expected {' or '.join(patterns)} in it.")
     return [filesystem.unstrip_protocol(name).removeprefix("file://") for name in found]

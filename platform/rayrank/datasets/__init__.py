@@ -1,0 +1,63 @@
+"""Sources of passages, queries and judgments: `open_source` makes one, `fingerprint` says which it is."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from rayrank.config import DatasetConfig
+from rayrank.datasets.beir import Beir
+from rayrank.datasets.car import Car
+from rayrank.datasets.irds import Irds
+from rayrank.datasets.msmarco import MsMarco
+from rayrank.datasets.msmarco_qa import MsMarcoQa
+from rayrank.datasets.source import Source
+from rayrank.datasets.trec import Trec
+from rayrank.errors import DatasetError
+
+__all__ = ["KINDS", "fingerprint", "open_source"]
+
+KINDS: dict[str, Callable[[str], Source]] = {
+    "beir": Beir,
+    "msmarco": MsMarco,
+    "msmarco-qa": MsMarcoQa,
+    "trec": Trec,
+    "car": Car,
+    "irds": Irds,
+}
+"""What may stand before the colon of `dataset.source`; `demo` stands alone."""
+
+
+def open_source(config: DatasetConfig) -> Source:
+    """Return the source that `dataset.source` names, its files found but not yet read."""
+    if config.source == "demo":
+        from rayrank.datasets.demo import Demo
+
+        return Demo(config.demo)
+    kind, _, path = config.source.partition(":")
+    if kind not in KINDS or not path:
+        forms = ", ".join(f"{kind}:{'NAME' if kind == 'irds' else 'PATH'}" for kind in KINDS)
+        raise DatasetError(f"The dataset {config.source!r} is not one of demo, {forms}: change --dataset.")
+    return KINDS[kind](path)
+
+
+def fingerprint(source: Source) -> str:
+    """Return a digest of a source's content; where its files lie does not matter."""
+    digest = hashlib.sha256()
+    # JSON keeps the pieces apart.
+    digest.update(json.dumps([type(source).__name__, source.identity()]).encode())
+    for path in source.files():
+        digest.update(json.dumps([PurePosixPath(path).name, _content(path)]).encode())
+    return digest.hexdigest()
+
+
+def _content(path: str) -> str:
+    filesystem, name = fsspec.url_to_fs(path)
+    if not isinstance(filesystem, LocalFileSystem):
+        # A storage service knows its objects' versions; reading them all would take hours.
+        return str(filesystem.ukey(name))
+    with Path(name).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

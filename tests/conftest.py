@@ -1,0 +1,14 @@
+"""What tests of every kind share."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data sets beside the checkout."""
+    folder = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"the real data sets are not at {folder}")
+    return folder.resolve()
