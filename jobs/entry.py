@@ -82,7 +82,7 @@ def run_job(arguments: Arguments, stages: Sequence[str], extra: Sequence[str] = 
         for stage in stages:
             reused = store.find(stage, config) is not None
             if not reused:
-                _start_ray()
+                start_ray()
             results.append((STAGES[stage](config, store), reused))
         summary = summarise(results, log_file)
         show(summary)
@@ -125,7 +125,7 @@ def _log_to_file(store: Store) -> str:
     return str(file)
 
 
-def _start_ray() -> None:
+def start_ray() -> None:
     """Join the cluster a submitted job runs in, or start one inside this process."""
     if ray.is_initialized():
         return
