@@ -1,0 +1,1 @@
+"""Encoders, their attention and their heads."""

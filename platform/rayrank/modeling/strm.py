@@ -1,0 +1,53 @@
+"""Segmented token recovery (formula 12 of DR-BERT): words, not their pieces, attend to each other.
+
+Position a may attend to position b if b is the last piece of its word, or if both are pieces of the
+same word. When a text is cut inside a word, the last piece that is left stands for it.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rayrank.text.words import ALONE, STARTS
+
+
+def word_starts(ids: Tensor, table: Tensor) -> Tensor:
+    """Return where a word begins, along the last dimension; what follows a lone piece begins one too."""
+    role = table[ids]
+    starts = role >= STARTS
+    starts[..., 1:] |= role[..., :-1] == ALONE
+    starts[..., 0] = True
+    return starts
+
+
+def padded_mask(ids: Tensor, attention_mask: Tensor, table: Tensor) -> Tensor:
+    """Return the boolean (batch, 1, length, length) mask of a padded batch; True may attend."""
+    present = attention_mask.bool()
+    # Padding begins a word of its own, so that the last piece before it is its word's last.
+    starts = word_starts(ids, table) | ~present
+    word = starts.cumsum(-1)
+    last = torch.ones_like(starts)
+    last[:, :-1] = starts[:, 1:]
+    allowed = last[:, None, :] | (word[:, :, None] == word[:, None, :])
+    return (allowed & present[:, None, :])[:, None]
+
+
+class PackedCodes(NamedTuple):
+    """Who attends to whom in a packed batch: q to k if word[q] == word[k] or open_to[k] == seq[q]."""
+
+    seq: Tensor
+    word: Tensor
+    open_to: Tensor
+
+
+def packed_codes(ids: Tensor, seq: Tensor, table: Tensor) -> PackedCodes:
+    """Return int32 codes for one long row of sequences, `seq` numbering them from 0; -1 is padding."""
+    starts = word_starts(ids, table)
+    starts[1:] |= seq[1:] != seq[:-1]
+    # int32: the attention kernel looks these up for every pair of positions, and 64-bit look-ups are many times slower.
+    word = starts.cumsum(0, dtype=torch.int32)
+    last = torch.ones_like(starts)
+    last[:-1] = starts[1:]
+    seq = seq.to(torch.int32)
+    return PackedCodes(seq, word, torch.where(last & (seq >= 0), seq, -2))

@@ -1,0 +1,39 @@
+"""Which word pieces begin a word: a property of the vocabulary, one small number a piece."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+CONTINUES, STARTS, ALONE = 0, 1, 2
+"""A piece goes on with the word before it, begins one, or (special tokens, punctuation) is one all by itself."""
+
+
+def word_table(tokenizer: "PreTrainedTokenizerFast") -> NDArray[np.int8]:
+    """Return for every id of the vocabulary how it stands to words."""
+    pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    mark = _mark(pieces)
+    table = np.array([_role(piece or "", mark) for piece in pieces], dtype=np.int8)
+    table[tokenizer.all_special_ids] = ALONE
+    return table
+
+
+def _mark(pieces: list[str | None]) -> str:
+    """Return what this vocabulary marks words with: `##` before continuations, or a sign before beginnings."""
+    counts = {mark: sum(piece is not None and piece.startswith(mark) for piece in pieces) for mark in ("##", "Ġ", "▁")}
+    return max(counts, key=lambda mark: counts[mark])
+
+
+def _role(piece: str, mark: str) -> int:
+    if mark == "##":
+        return CONTINUES if piece.startswith("##") else STARTS
+    begins = piece.startswith(mark)
+    rest = piece.removeprefix(mark)
+    # Such vocabularies cut punctuation off without a mark; as a word's last piece it would stand for the word.
+    # Bytes of other scripts show as letters or signs beyond ASCII: those belong to words.
+    if rest and all(ord(sign) < 128 and not sign.isalnum() for sign in rest):
+        return ALONE
+    return STARTS if begins else CONTINUES
