@@ -1,11 +1,11 @@
 """Results on storage: content-addressed folders whose manifest is written last. The only module that knows paths."""
 
 import json
-import os
 import shutil
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from typing import IO, Any
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from fsspec.implementations.local import LocalFileSystem
 
 from rayrank import flow
 from rayrank.config import RunConfig
@@ -65,8 +66,8 @@ class Artifact:
         """Open a file for writing that appears under its name only once it is whole."""
         filesystem, path = self.filesystem, self.path(name)
         filesystem.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
-        # Another process may be making the same file after a restart; each has its own.
-        draft = f"{path}.{os.getpid()}.tmp"
+        # Another process or thread, here or on another node, may be making the same file; each has its own draft.
+        draft = f"{path}.{uuid.uuid4().hex}.tmp"
         try:
             with filesystem.open(draft, "wb") as stream:
                 yield stream
@@ -118,17 +119,18 @@ class Artifact:
     def local(self, name: str) -> str:
         """Return a folder of this artifact on this machine's disk, fetched once if storage is elsewhere."""
         filesystem, path = self.filesystem, self.path(name)
-        if "file" in filesystem.protocol:
+        if isinstance(filesystem, LocalFileSystem):
             return path
         target = Path(tempfile.gettempdir()) / "rayrank" / self.stage / self.key / name
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             draft = tempfile.mkdtemp(dir=target.parent)
-            filesystem.get(path.rstrip("/") + "/", draft + "/", recursive=True)
             try:
-                Path(draft).rename(target)
-            except OSError:  # another worker on this machine was first
-                shutil.rmtree(draft)
+                filesystem.get(path.rstrip("/") + "/", draft + "/", recursive=True)
+                with suppress(OSError):  # another worker on this machine was first
+                    Path(draft).rename(target)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
         return str(target)
 
 
@@ -137,15 +139,17 @@ class Store:
 
     def __init__(self, root: str) -> None:
         """Take any fsspec path; a local one may be relative."""
-        self.root = root.rstrip("/") if "://" in root else str(Path(root).expanduser().resolve())
         try:
-            filesystem, path = fsspec.url_to_fs(self.root)
+            filesystem, path = fsspec.url_to_fs(root)
+            # Workers have folders of their own, so a local root is absolute; file:// is the same as none.
+            local = isinstance(filesystem, LocalFileSystem)
+            self.root = str(Path(path).resolve()) if local else _without_slashes(root)
             filesystem.makedirs(path, exist_ok=True)
-            probe = f"{path}/.writable.{os.getpid()}"
+            probe = f"{path}/.writable.{uuid.uuid4().hex}"
             filesystem.pipe_file(probe, b"")
             filesystem.rm_file(probe)
-        except (OSError, ValueError, ImportError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
+        except Exception as error:  # every storage has its own, such as missing credentials
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise StorageError(
                 f"--storage {root} cannot be written: {reason}; name a folder or bucket that can."
             ) from None
@@ -182,6 +186,12 @@ class Store:
         }
         artifact.write_json(MANIFEST, manifest)
         return artifact
+
+
+def _without_slashes(url: str) -> str:
+    """Return a URL without the slashes at its end, but with those that make it one."""
+    protocol, separator, path = url.partition("://")
+    return protocol + separator + path.rstrip("/")
 
 
 def _revision() -> str:

@@ -10,7 +10,10 @@ RayrankError                 anything a user can mend; jobs print it and exit wi
 
 
 class RayrankError(Exception):
-    """A mistake the user can mend; its text is the whole message."""
+    """A mistake the user can mend; its text is the whole message, always on one line."""
+
+    def __str__(self) -> str:
+        return " ".join(super().__str__().split("\n"))
 
 
 class ConfigError(RayrankError):
@@ -33,7 +36,11 @@ class MissingArtifact(RayrankError):
     """A stage whose result is not on storage; the message names the job that makes it."""
 
     def __init__(self, stage: str, job: str) -> None:
-        super().__init__(
+        super().__init__(stage, job)
+
+    def __str__(self) -> str:
+        stage, job = self.args
+        return (
             f"The {stage} artifact for this configuration does not exist yet: run {job} with the "
             f"same --preset, --dataset, --storage and --set first."
         )

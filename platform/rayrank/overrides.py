@@ -12,6 +12,18 @@ from rayrank.config import RunConfig
 from rayrank.errors import ConfigError
 from rayrank.presets import PRESETS
 
+_RESOLVED = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
+
+
+class _Text(yaml.SafeLoader):
+    """YAML that leaves 12, 1e-5 and no as text, for the type of the setting to read; only null is a value."""
+
+
+_Text.yaml_implicit_resolvers = {
+    start: [(tag, pattern) for tag, pattern in resolvers if tag in _RESOLVED]
+    for start, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
 
 def build(preset: str, file: str | None = None, assignments: Sequence[str] = ()) -> RunConfig:
     """Return the preset changed first by the file, then by each `key=value` in turn."""
@@ -23,7 +35,9 @@ def build(preset: str, file: str | None = None, assignments: Sequence[str] = ())
         key, separator, text = assignment.partition("=")
         if not separator:
             raise ConfigError(f"--set {assignment} has no value: write --set {key or 'KEY'}=VALUE.")
-        changes[key.strip()] = _scalar(assignment, text)
+        if not key.strip():
+            raise ConfigError(f"--set {assignment} names no setting: write --set KEY=VALUE.")
+        changes[key.strip()] = _value(assignment, text)
     return apply(values, changes)
 
 
@@ -37,7 +51,8 @@ def apply(values: dict[str, Any], changes: Mapping[str, Any]) -> RunConfig:
         place = values
         for section in sections:
             place = place[section]
-        place[name] = value
+        # An empty value is the empty text where the setting is one, and no value elsewhere.
+        place[name] = None if value == "" and not isinstance(place[name], str) else value
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
@@ -55,7 +70,7 @@ def dotted_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 def _from_file(file: str) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {}
+        content = yaml.load(Path(file).read_text(encoding="utf-8"), _Text) or {}
     except OSError as error:
         raise ConfigError(f"--config {file} cannot be read: {error.strerror}.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -74,21 +89,16 @@ def _flatten(content: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str
             yield f"{prefix}{name}", value
 
 
-def _scalar(assignment: str, text: str) -> Any:
+def _value(assignment: str, text: str) -> Any:
     try:
-        value = yaml.safe_load(text)
+        return yaml.load(text, _Text) if text.strip() else ""
     except yaml.YAMLError:
         raise ConfigError(f"--set {assignment} has a value that is not YAML: put quotes around it.") from None
-    if isinstance(value, str):
-        # YAML 1.1 reads 1e-5 as text; everybody else reads a number.
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
 
 
 def _unknown(key: str, known: set[str]) -> str:
+    if inside := sorted(name for name in known if name.startswith(f"{key}.")):
+        return f"{key} is a section, not a setting: set {' or '.join(inside)}."
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     name = key.rsplit(".", 1)[-1]
     near = near or sorted(candidate for candidate in known if candidate.rsplit(".", 1)[-1] == name)[:1]
@@ -104,4 +114,5 @@ def _sentence(error: ValidationError) -> str:
     reason = problem["msg"].removeprefix("Value error, ")
     if not key:
         return f"{reason}."
-    return f"{key}={problem['input']} cannot be used: {reason[0].lower()}{reason[1:]}; change it with --set {key}=..."
+    value = "null" if problem["input"] is None else problem["input"]
+    return f"{key}={value} cannot be used: {reason[0].lower()}{reason[1:]}; change it with --set {key}=..."

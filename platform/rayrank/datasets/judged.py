@@ -31,7 +31,7 @@ def read_judged(source: Source, name: str, problems: Problems) -> Judged:
     if not judgments:
         raise DatasetError(f"The dataset {name} has no judgments: check its qrels files.")
     splits = _splits(queries, judgments, problems)
-    texts = _texts(queries, problems)
+    texts = _texts(queries, splits, problems)
     kept = [
         Query(query_id, query.text, splits.get(query_id, UNJUDGED), query.query_type)
         for query_id, query in texts.items()
@@ -66,8 +66,8 @@ def _splits(queries: list[Query], judgments: list[Judgment], problems: Problems)
     }
 
 
-def _texts(queries: list[Query], problems: Problems) -> dict[str, Query]:
-    """Return the first query with text of each id."""
+def _texts(queries: list[Query], splits: dict[str, str], problems: Problems) -> dict[str, Query]:
+    """Return the first query with text of each id, of those in the split it stays in where there are any."""
     texts: dict[str, Query] = {}
     places: set[tuple[str, str]] = set()
     for query in queries:
@@ -76,7 +76,10 @@ def _texts(queries: list[Query], problems: Problems) -> dict[str, Query]:
         elif not query.text.strip():
             problems.add("empty_queries", [query.query_id])
         else:
-            texts.setdefault(query.query_id, query)
+            first = texts.setdefault(query.query_id, query)
+            # Splits may number their queries each from one: the text has to go with the split's judgments.
+            if query.split != first.split and query.split == splits[query.query_id]:
+                texts[query.query_id] = query
         places.add((query.query_id, query.split))
     return texts
 

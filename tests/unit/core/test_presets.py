@@ -1,0 +1,71 @@
+import pytest
+
+from rayrank.config import RunConfig
+from rayrank.presets import PRESETS, demo, monobert, paper
+
+MSMARCO_TRAIN_JUDGMENTS = 532_761
+
+
+def test_paper_carries_the_numbers_of_the_dr_bert_paper() -> None:
+    config = paper()
+    assert config.encoder.name == "bert-large-uncased"
+    assert config.text.tokenizer == "bert-large-uncased"
+    assert config.encoder.strm
+    assert config.input.query_type
+    assert config.input.length == 180
+    assert (config.candidates.first_stage, config.candidates.depth) == ("bm25", 1000)
+    pretrain, pointwise, listwise = config.pretrain, config.pointwise, config.listwise
+    assert (pretrain.epochs, pretrain.batch_size, pretrain.lr, pretrain.warmup) == (5, 128, 1e-6, 0.1)
+    assert (pointwise.epochs, pointwise.batch_size) == (1, 16)
+    assert (listwise.epochs, listwise.batch_size, listwise.positives, listwise.negatives) == (5, 16, 1, 5)
+    for phase in (pretrain, pointwise, listwise):
+        assert phase.enabled
+        assert phase.max_steps is None
+
+
+def test_monobert_carries_the_numbers_of_the_monobert_paper() -> None:
+    config = monobert()
+    assert config.encoder.name == "bert-large-uncased"
+    assert config.text.tokenizer == "bert-large-uncased"
+    assert config.encoder.dropout == 0.1
+    assert not config.encoder.strm
+    assert not config.input.query_type
+    assert (config.input.length, config.input.query_length) == (512, 64)
+    assert (config.candidates.first_stage, config.candidates.depth) == ("bm25", 1000)
+    pointwise = config.pointwise
+    assert (pointwise.max_steps, pointwise.batch_size) == (400_000, 32)
+    assert (pointwise.lr, pointwise.weight_decay) == (3e-6, 0.01)
+    assert pointwise.warmup * 400_000 == pytest.approx(10_000)
+    assert not config.pretrain.enabled
+    assert not config.listwise.enabled
+
+
+def test_monobert_reaches_its_last_step_on_ms_marco() -> None:
+    pointwise = monobert().pointwise
+    pairs = MSMARCO_TRAIN_JUDGMENTS * (1 + pointwise.negatives)
+    assert pointwise.epochs * pairs // pointwise.batch_size >= 400_000
+
+
+def test_the_first_stage_is_anserinis_bm25_by_default() -> None:
+    assert (RunConfig().candidates.k1, RunConfig().candidates.b) == (0.9, 0.4)
+    for preset in PRESETS.values():
+        assert (preset().candidates.k1, preset().candidates.b) == (0.9, 0.4)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_valid(name: str) -> None:
+    config = PRESETS[name]()
+    assert RunConfig.model_validate(config.model_dump()) == config
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_no_preset_keeps_fewer_pieces_than_its_input_reads(name: str) -> None:
+    config = PRESETS[name]()
+    assert config.text.query_pieces >= config.input.query_length
+    assert config.text.passage_pieces >= config.input.length - config.input.query_length
+
+
+def test_a_preset_hands_out_no_shared_state() -> None:
+    assert demo() == demo()
+    with pytest.raises(ValueError, match="frozen"):
+        demo().candidates.depth = 5
