@@ -14,16 +14,16 @@ CONTINUES, STARTS, ALONE = 0, 1, 2
 
 def word_table(tokenizer: "PreTrainedTokenizerFast") -> NDArray[np.int8]:
     """Return for every id of the vocabulary how it stands to words."""
-    pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    pieces = [tokenizer.backend_tokenizer.id_to_token(row) or "" for row in range(len(tokenizer))]
     mark = _mark(pieces)
-    table = np.array([_role(piece or "", mark) for piece in pieces], dtype=np.int8)
+    table = np.array([_role(piece, mark) for piece in pieces], dtype=np.int8)
     table[tokenizer.all_special_ids] = ALONE
     return table
 
 
-def _mark(pieces: list[str | None]) -> str:
+def _mark(pieces: list[str]) -> str:
     """Return what this vocabulary marks words with: `##` before continuations, or a sign before beginnings."""
-    counts = {mark: sum(piece is not None and piece.startswith(mark) for piece in pieces) for mark in ("##", "Ġ", "▁")}
+    counts = {mark: sum(piece.startswith(mark) for piece in pieces) for mark in ("##", "Ġ", "▁")}
     return max(counts, key=lambda mark: counts[mark])
 
 

@@ -1,0 +1,97 @@
+"""What the encoder reads, put together from stored ids: `[CLS] type [SEP] query [SEP] passage [SEP]`, no tokeniser."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int32]
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Many short rows of ids in one array; row i is values[offsets[i]:offsets[i + 1]]."""
+
+    values: Ids
+    offsets: Rows
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int] | Ids]) -> "Ragged":
+        """Return rows given one by one."""
+        values = np.concatenate([np.asarray(row, np.int32) for row in rows] or [np.empty(0, np.int32)])
+        return cls(values, np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64))
+
+    @classmethod
+    def from_arrow(cls, column: pa.ChunkedArray) -> "Ragged":
+        """Return a column of lists, without a copy where it is in one piece."""
+        lists = column.combine_chunks()
+        lists = lists.chunk(0) if isinstance(lists, pa.ChunkedArray) else lists
+        offsets = lists.offsets.to_numpy()
+        return cls(lists.values.to_numpy(), offsets.astype(np.int64, copy=False))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def lengths(self, rows: Rows) -> Rows:
+        return self.offsets[rows + 1] - self.offsets[rows]
+
+    def __getitem__(self, row: int) -> Ids:
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
+
+
+class Pairs(NamedTuple):
+    """Inputs laid end to end: pair i is ids[offsets[i]:offsets[i + 1]], its first `prefix[i]` ids of token type 0."""
+
+    ids: Ids
+    offsets: Rows
+    prefix: Rows
+
+    @property
+    def lengths(self) -> Rows:
+        return np.diff(self.offsets)
+
+    def token_types(self) -> Ids:
+        """Return 0 for type and query with their separators, 1 for the passage."""
+        within = np.arange(len(self.ids)) - np.repeat(self.offsets[:-1], self.lengths)
+        return (within >= np.repeat(self.prefix, self.lengths)).astype(np.int32)
+
+
+class SpecialIds(NamedTuple):
+    """The two signs that hold an input together."""
+
+    cls: int
+    sep: int
+
+
+def prefixes(queries: Ragged, types: Ragged | None, special: SpecialIds, query_length: int) -> Ragged:
+    """Return `[CLS] type [SEP] query [SEP]` a query, or without the type where there is none."""
+    rows = []
+    for row in range(len(queries)):
+        kind = [] if types is None else [*types[row].tolist(), special.sep]
+        rows.append([special.cls, *kind, *queries[row][:query_length].tolist(), special.sep])
+    return Ragged.of(rows)
+
+
+def assemble(starts: Ragged, passages: Ragged, query_rows: Rows, passage_rows: Rows, sep: int, length: int) -> Pairs:
+    """Return each pair of rows as one input of at most `length` ids; the passage is what gets cut."""
+    prefix = starts.lengths(query_rows)
+    body = np.minimum(passages.lengths(passage_rows), length - 1 - prefix)
+    if len(body) and body.min() < 0:
+        raise ValueError(f"an input of {length} ids has no room for a prefix of {prefix.max()}")
+    total = prefix + body + 1
+    offsets = np.concatenate([[0], np.cumsum(total)])
+    ids = np.empty(offsets[-1], np.int32)
+    _copy(ids, offsets[:-1], starts, query_rows, prefix)
+    _copy(ids, offsets[:-1] + prefix, passages, passage_rows, body)
+    ids[offsets[1:] - 1] = sep
+    return Pairs(ids, offsets, prefix)
+
+
+def _copy(target: Ids, places: Rows, source: Ragged, rows: Rows, lengths: Rows) -> None:
+    """Copy the first `lengths` ids of each row to its place, all rows at once."""
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    target[np.repeat(places, lengths) + within] = source.values[np.repeat(source.offsets[rows], lengths) + within]
