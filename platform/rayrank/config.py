@@ -74,6 +74,7 @@ class EncoderConfig(Section):
     """The pre-trained encoder a re-ranker starts from."""
 
     name: str = Field(default=MINILM, description="a hub name, a folder, or package:MODULE/FOLDER")
+    layers: int | None = Field(default=None, ge=1, description="keep only the first ones; all if empty")
     strm: bool = Field(default=True, description="segmented token recovery: words, not pieces, attend to each other")
     dropout: float = Field(default=0.1, ge=0, lt=1)
 

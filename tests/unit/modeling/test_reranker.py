@@ -1,0 +1,74 @@
+"""The re-ranker scores pairs the same however they are batched, and keeps its order from phase to phase."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from rayrank.config import MINILM, EncoderConfig
+from rayrank.errors import ConfigError
+from rayrank.modeling.reranker import Reranker, listwise_head, load_encoder, pad, relevance_score
+from rayrank.text.pairs import Pairs, Ragged, SpecialIds, assemble, prefixes
+from rayrank.text.pieces import load_tokenizer
+from rayrank.text.words import word_table
+
+QUERIES = ["where is the bogue", "who built the tall lighthouse"]
+PASSAGES = [
+    "The bogue lies in the bay.",
+    "A bogus claim.",
+    "It was built by Zelda Rookhaven in the hot summer of 1568.",
+]
+
+
+@pytest.fixture(scope="module")
+def bert() -> PreTrainedTokenizerFast:
+    return load_tokenizer(MINILM)
+
+
+def pairs_of(bert: PreTrainedTokenizerFast, rows: list[tuple[int, int]]) -> Pairs:
+    def ids(texts: list[str]) -> Ragged:
+        return Ragged.of([bert(text, add_special_tokens=False).input_ids for text in texts])
+
+    starts = prefixes(ids(QUERIES), None, SpecialIds(bert.cls_token_id, bert.sep_token_id), 64)
+    chosen = np.array(rows)
+    return assemble(starts, ids(PASSAGES), chosen[:, 0], chosen[:, 1], bert.sep_token_id, 180)
+
+
+@pytest.mark.parametrize("strm", [False, True])
+def test_a_pairs_score_does_not_depend_on_the_rest_of_its_batch(bert: PreTrainedTokenizerFast, strm: bool) -> None:
+    torch.manual_seed(0)
+    model = Reranker(load_encoder(EncoderConfig(layers=2)), 2, word_table(bert) if strm else None).eval()
+    rows = [(q, p) for q in range(2) for p in range(3)]
+
+    with torch.no_grad():
+        together = model(pad(pairs_of(bert, rows), bert.pad_token_id))
+        alone = torch.cat([model(pad(pairs_of(bert, [row]), bert.pad_token_id)) for row in rows])
+
+    assert together.shape == (6, 2)
+    assert together.dtype == torch.float32
+    assert torch.allclose(together, alone, atol=1e-5)
+
+
+def test_a_listwise_head_made_of_a_pointwise_one_gives_the_same_scores(bert: PreTrainedTokenizerFast) -> None:
+    torch.manual_seed(0)
+    model = Reranker(load_encoder(EncoderConfig(layers=1)), 2, word_table(bert)).eval()
+    batch = pad(pairs_of(bert, [(0, 0), (0, 1), (1, 2)]), bert.pad_token_id)
+
+    with torch.no_grad():
+        before = relevance_score(model(batch))
+        listwise_head(model)
+        after = relevance_score(model(batch))
+
+    assert model.head.out_features == 1
+    assert torch.allclose(before, after, atol=1e-6)
+
+
+def test_the_word_table_is_no_part_of_the_weights(bert: PreTrainedTokenizerFast) -> None:
+    model = Reranker(load_encoder(EncoderConfig(layers=1)), 1, word_table(bert))
+
+    assert "words" not in model.state_dict()
+
+
+def test_more_layers_than_the_encoder_has_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"encoder\.layers=40 cannot be used: .* has 6; lower encoder\.layers"):
+        load_encoder(EncoderConfig(layers=40))
