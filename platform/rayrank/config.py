@@ -97,6 +97,10 @@ class PhaseConfig(Section):
     lr: float = Field(default=3e-5, gt=0)
     warmup: float = Field(default=0.1, ge=0, lt=1, description="share of the steps")
     weight_decay: float = Field(default=0.01, ge=0)
+    clip: float = Field(default=1.0, gt=0, description="the gradient's norm at most")
+    micro_batch_size: int | None = Field(
+        default=None, ge=1, description="of one worker at a time; a batch's share if empty"
+    )
 
 
 class PretrainConfig(PhaseConfig):

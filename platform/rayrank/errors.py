@@ -5,7 +5,8 @@ RayrankError                 anything a user can mend; jobs print it and exit wi
 ├── DatasetError             a source that is missing or cannot be read
 │   └── ProblemsFound        malformed lines, duplicates, unknown ids ... that config says to stop at
 ├── StorageError             storage that cannot be written or holds something broken
-└── MissingArtifact          a stage whose result is not there yet
+├── MissingArtifact          a stage whose result is not there yet
+└── TrainingStopped          training that cannot lead anywhere: the loss is not a number, the scores collapsed
 """
 
 
@@ -44,3 +45,7 @@ class MissingArtifact(RayrankError):
             f"The {stage} artifact for this configuration does not exist yet: run {job} with the "
             f"same --preset, --dataset, --storage and --set first."
         )
+
+
+class TrainingStopped(RayrankError):
+    """Training that cannot lead anywhere; the message is the diagnosis."""

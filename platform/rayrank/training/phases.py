@@ -1,0 +1,172 @@
+"""The fine-tuning phases: what each learns from in an epoch, and its loss."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from rayrank import losses
+from rayrank.config import ListwiseConfig, PointwiseConfig
+from rayrank.evaluation.metrics import per_query
+from rayrank.modeling.reranker import Reranker, pad, relevance_score
+from rayrank.modeling.scorer import Scorer
+from rayrank.records import CANDIDATES, JUDGMENTS
+from rayrank.text.pairs import Rows, assemble
+from rayrank.training.data import Split, TrainingData
+from rayrank.training.sampling import generator, listwise_list, pointwise_pairs
+
+DEV_METRIC = "MRR@10"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """How pairs of rows become a batch."""
+
+    data: TrainingData
+    length: int
+    pad_id: int
+    sep_id: int
+
+    def logits(self, model: nn.Module, query_rows: Rows, passage_rows: Rows) -> Tensor:
+        """Return the model's logits for pairs of rows."""
+        pairs = assemble(self.data.starts, self.data.passages, query_rows, passage_rows, self.sep_id, self.length)
+        device = next(model.parameters()).device
+        logits: Tensor = model(pad(pairs, self.pad_id).to(device))
+        return logits
+
+
+class FineTuning:
+    """What the two fine-tuning phases share: training queries, and MRR@10 on dev candidates."""
+
+    chance_loss: float
+
+    def __init__(self, inputs: Inputs, seed: int) -> None:
+        self._inputs, self._seed = inputs, seed
+        self._split = inputs.data.splits["train"]
+        # A query without a negative or a positive has nothing to tell apart.
+        counts = [len(self._split.negatives(place)) for place in range(len(self._split.queries))]
+        self._places: list[int] = np.flatnonzero(np.array(counts) > 0).tolist()
+
+    def _shuffled(self, examples: list[Any], epoch: int) -> list[Any]:
+        # No query has number -1: this stream is the epoch's own.
+        order = generator(self._seed, epoch, 1 << 40).permutation(len(examples))
+        return [examples[place] for place in order]
+
+    def evaluate(self, model: nn.Module) -> float:
+        """Return MRR@10 over dev; every rank scores its share of the queries."""
+        inner = getattr(model, "module", model)
+        assert isinstance(inner, Reranker)
+        scorer = Scorer(inner, self._inputs.pad_id, self._inputs.sep_id, self._inputs.length)
+        return dev_metric(self._inputs.data, self._inputs.data.splits["dev"], scorer)
+
+
+class Pointwise(FineTuning):
+    """Pairs, relevant or not."""
+
+    chance_loss = math.log(2)
+
+    def __init__(self, inputs: Inputs, config: PointwiseConfig, seed: int) -> None:
+        super().__init__(inputs, seed)
+        self._ratio = config.negatives
+        self._size = len(self.examples(0))
+
+    def num_examples(self) -> int:
+        return self._size
+
+    def examples(self, epoch: int) -> list[tuple[int, int, int]]:
+        """Return (query row, passage row, label) of every positive and its share of negatives."""
+        found: list[tuple[int, int, int]] = []
+        for place in self._places:
+            query = int(self._split.queries[place])
+            rng = generator(self._seed, epoch, query)
+            positives = self._split.positives[place].astype(np.int64)
+            columns = pointwise_pairs(query, positives, self._split.negatives(place), self._ratio, rng)
+            found += zip(*(column.tolist() for column in columns), strict=True)
+        return self._shuffled(found, epoch)
+
+    def loss(self, model: nn.Module, examples: list[tuple[int, int, int]]) -> tuple[Tensor, Tensor]:
+        queries, passages, labels = np.array(examples, dtype=np.int64).T
+        logits = self._inputs.logits(model, queries, passages)
+        return losses.pointwise(logits, torch.from_numpy(labels).to(logits.device)), relevance_score(logits)
+
+
+class Listwise(FineTuning):
+    """Lists of N+ positives and N- negatives, drawn anew each epoch."""
+
+    def __init__(self, inputs: Inputs, config: ListwiseConfig, seed: int) -> None:
+        super().__init__(inputs, seed)
+        self._config = config
+        self.chance_loss = math.log(config.positives + config.negatives)
+
+    def num_examples(self) -> int:
+        return len(self._places)
+
+    def examples(self, epoch: int) -> list[tuple[int, Rows, Rows]]:
+        """Return (query row, passage rows, labels), a list a query."""
+        found = []
+        for place in self._places:
+            query = int(self._split.queries[place])
+            positives = self._split.positives[place].astype(np.int64)
+            drawn = listwise_list(
+                positives,
+                self._split.negatives(place),
+                self._config.positives,
+                self._config.negatives,
+                generator(self._seed, epoch, query),
+            )
+            found.append((query, *drawn))
+        return self._shuffled(found, epoch)
+
+    def loss(self, model: nn.Module, examples: list[tuple[int, Rows, Rows]]) -> tuple[Tensor, Tensor]:
+        queries = np.array([query for query, _, _ in examples])
+        passages, labels = (np.stack([example[column] for example in examples]) for column in (1, 2))
+        present = labels >= 0
+        query_rows = np.repeat(queries, present.sum(1))
+        logits = relevance_score(self._inputs.logits(model, query_rows, passages[present]))
+        marks = torch.from_numpy(labels).to(logits.device)
+        scores = torch.zeros(marks.shape, device=logits.device).masked_scatter(marks >= 0, logits.float())
+        return losses.listwise(scores, marks), logits
+
+
+def dev_metric(data: TrainingData, split: Split, scorer: Scorer) -> float:
+    """Return the mean MRR@10 of a split's candidates under a scorer; what the first stage missed counts as missed."""
+    rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    mine = np.arange(rank, len(split.queries), world)
+    lengths = split.candidates.lengths(mine)
+    queries = np.repeat(split.queries[mine], lengths)
+    passages = np.concatenate([split.candidates[int(place)] for place in mine]).astype(np.int64)
+    scores = scorer(data.starts, data.passages, queries, passages)
+    run = pa.table(
+        {
+            "query_id": data.query_ids.take(queries),
+            "passage_id": data.passage_ids.take(passages),
+            "rank": np.ones(len(scores), np.int32),
+            "score": scores,
+        },
+        schema=CANDIDATES,
+    )
+    values = per_query(_qrels(data, split, mine), run).values[DEV_METRIC]
+    if world == 1:
+        return float(values.mean())
+    gathered: list[Any] = [None] * world
+    dist.all_gather_object(gathered, values)
+    return float(np.concatenate(gathered).mean())
+
+
+def _qrels(data: TrainingData, split: Split, places: Rows) -> pa.Table:
+    positives = [split.positives[int(place)] for place in places]
+    queries = np.repeat(split.queries[places], [len(rows) for rows in positives])
+    return pa.table(
+        {
+            "query_id": data.query_ids.take(queries),
+            "passage_id": data.passage_ids.take(np.concatenate(positives)),
+            "relevance": np.ones(len(queries), np.int32),
+            "split": pa.array([""] * len(queries)),
+        },
+        schema=JUDGMENTS,
+    )

@@ -1,0 +1,59 @@
+"""A tiny task: passages of made-up ids, relevant if they repeat the query's id."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from transformers import BertConfig, BertModel
+
+from rayrank.modeling.reranker import Reranker
+from rayrank.text.pairs import Ragged
+from rayrank.training.data import Split, TrainingData
+from rayrank.training.phases import Inputs
+
+NUM_QUERIES, WORDS = 24, 12
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    # Models this small spend their time waiting for each other's threads.
+    torch.set_num_threads(1)
+
+
+def tiny_model(outputs: int, dropout: float) -> Reranker:
+    config = BertConfig(
+        vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+        max_position_embeddings=32, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
+        attn_implementation="sdpa",
+    )  # fmt: skip
+    return Reranker(BertModel(config, add_pooling_layer=False), outputs, None)
+
+
+def _split(rng: np.random.Generator, queries: np.ndarray, meaning: np.ndarray, passages: list[list[int]]) -> Split:
+    about = np.array([passage[0] for passage in passages])
+    positives, candidates = [], []
+    for query in queries:
+        right = np.flatnonzero(about == meaning[query])
+        positives.append(rng.choice(right, 1))
+        wrong = np.flatnonzero(about != meaning[query])
+        candidates.append(rng.permutation(np.concatenate([positives[-1], rng.choice(wrong, 6, replace=False)])))
+    return Split(queries, Ragged.of(positives), Ragged.of(candidates))
+
+
+@pytest.fixture(scope="session")
+def inputs() -> Inputs:
+    rng = np.random.default_rng(5)
+    meaning = rng.integers(10, 10 + WORDS, NUM_QUERIES)
+    passages = [[int(word), *rng.integers(25, 40, rng.integers(2, 8)).tolist()] for word in range(10, 10 + WORDS)] * 3
+    splits = {
+        "train": _split(rng, np.arange(16), meaning, passages),
+        "dev": _split(rng, np.arange(16, NUM_QUERIES), meaning, passages),
+    }
+    data = TrainingData(
+        pa.array([f"q{i}" for i in range(NUM_QUERIES)]),
+        pa.array([f"p{i}" for i in range(len(passages))]),
+        Ragged.of([[1, int(word), 2] for word in meaning]),
+        Ragged.of(passages),
+        splits,
+    )
+    return Inputs(data, length=24, pad_id=0, sep_id=2)

@@ -1,0 +1,182 @@
+"""The loop: resumes to the same weights, shares a batch among workers, stops when nothing can come of it."""
+
+import copy
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+from torch import nn
+
+from rayrank.config import ListwiseConfig, PhaseConfig, PointwiseConfig
+from rayrank.errors import TrainingStopped
+from rayrank.training import loop
+from rayrank.training.loop import Log, State, fit
+from rayrank.training.phases import Inputs, Listwise, Pointwise
+
+from .conftest import tiny_model
+
+POINTWISE = PointwiseConfig(epochs=3, batch_size=8, lr=1e-3, negatives=3)
+LISTWISE = ListwiseConfig(epochs=3, batch_size=4, lr=1e-3, negatives=4)
+
+
+class Kept:
+    """Checkpoints in memory; may fall over after some of them, as a machine does."""
+
+    def __init__(self, dies_after: int | None = None) -> None:
+        self.states: list[dict[str, Any]] = []
+        self._dies_after = dies_after
+
+    def load(self) -> dict[str, Any] | None:
+        return self.states[-1] if self.states else None
+
+    def save(self, state: dict[str, Any], best: bool, log: Log) -> None:
+        self.states.append(copy.deepcopy(state))
+        if len(self.states) == self._dies_after:
+            raise KeyboardInterrupt
+
+
+def phase_of(inputs: Inputs, config: PhaseConfig) -> Pointwise | Listwise:
+    if isinstance(config, ListwiseConfig):
+        return Listwise(inputs, config, seed=3)
+    assert isinstance(config, PointwiseConfig)
+    return Pointwise(inputs, config, seed=3)
+
+
+def train(
+    inputs: Inputs,
+    config: PhaseConfig,
+    kept: Kept,
+    log: Callable[[Log], None] = lambda line: None,
+    dropout: float = 0.1,
+) -> tuple[nn.Module, State]:
+    torch.manual_seed(0)
+    model = tiny_model(1 if isinstance(config, ListwiseConfig) else 2, dropout)
+    state = fit(model, phase_of(inputs, config), config, seed=1, device=torch.device("cpu"), checkpoint=kept, log=log)
+    return model, state
+
+
+@pytest.mark.parametrize("config", [POINTWISE, LISTWISE], ids=["pointwise", "listwise"])
+def test_a_run_that_died_and_went_on_ends_in_the_weights_of_an_unbroken_one(
+    inputs: Inputs, config: PhaseConfig
+) -> None:
+    unbroken, _ = train(inputs, config, Kept())
+    kept = Kept(dies_after=1)
+    with pytest.raises(KeyboardInterrupt):
+        train(inputs, config, kept)
+
+    resumed, _ = train(inputs, config, kept)
+
+    for name, weights in unbroken.state_dict().items():
+        assert torch.equal(weights, resumed.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("config", [POINTWISE, LISTWISE], ids=["pointwise", "listwise"])
+def test_training_lowers_the_loss_and_remembers_its_best_epoch(inputs: Inputs, config: PhaseConfig) -> None:
+    lines: list[Log] = []
+    longer = config.model_copy(update={"epochs": 60, "lr": 2e-3})
+    phase = phase_of(inputs, config)
+
+    model, state = train(inputs, longer, Kept(), lines.append)
+
+    with torch.no_grad():
+        loss, _ = phase.loss(model.eval(), phase.examples(0))  # type: ignore[arg-type]
+    # One pair in four is relevant: knowing just that gives a loss of 0.562.
+    prior = 0.562 if config is POINTWISE else phase.chance_loss
+    assert loss < 0.8 * prior
+    ends = [line for line in lines if line.dev is not None]
+    assert len(ends) == 60
+    assert state.best == max(line.dev or 0 for line in ends)
+    assert state.best_step == next(line.step for line in ends if line.dev == state.best)
+
+
+def test_small_pieces_of_a_batch_add_up_to_the_batch(inputs: Inputs) -> None:
+    whole, _ = train(inputs, POINTWISE, Kept(), dropout=0.0)
+    pieces, _ = train(inputs, POINTWISE.model_copy(update={"micro_batch_size": 3}), Kept(), dropout=0.0)
+
+    for name, weights in whole.state_dict().items():
+        assert torch.allclose(weights, pieces.state_dict()[name], atol=1e-4), name
+
+
+def _worker(rank: int, inputs: Inputs, config: PhaseConfig, folder: str) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    model = nn.parallel.DistributedDataParallel(tiny_model(1 if isinstance(config, ListwiseConfig) else 2, 0.0))
+    lines: list[Log] = []
+    fit(
+        model, phase_of(inputs, config), config, seed=1, device=torch.device("cpu"), checkpoint=Kept(), log=lines.append
+    )
+    torch.save([(line.loss, line.dev) for line in lines], f"{folder}/lines-{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("config", [POINTWISE, LISTWISE], ids=["pointwise", "listwise"])
+def test_two_workers_learn_what_one_learns_from_the_same_batches(
+    inputs: Inputs, config: PhaseConfig, tmp_path: Path
+) -> None:
+    alone: list[Log] = []
+    train(inputs, config, Kept(), alone.append, dropout=0.0)
+
+    multiprocessing.spawn(_worker, args=(inputs, config, str(tmp_path)), nprocs=2)
+
+    for rank in range(2):
+        together = torch.load(tmp_path / f"lines-{rank}.pt")
+        assert [loss for loss, _ in together] == pytest.approx([line.loss for line in alone], abs=1e-4)
+        assert [dev for _, dev in together] == pytest.approx([line.dev for line in alone], abs=1e-6)
+
+
+def test_a_loss_that_is_no_number_stops_before_it_spoils_the_weights(inputs: Inputs) -> None:
+    torch.manual_seed(0)
+    model = tiny_model(2, 0.0)
+    with torch.no_grad():
+        model.head.bias.fill_(torch.nan)
+    before = copy.deepcopy(model.encoder.state_dict())
+
+    with pytest.raises(TrainingStopped, match=r"The loss at step 0 is nan: lower the learning rate \(now 0\.001\)"):
+        fit(
+            model, phase_of(inputs, POINTWISE), POINTWISE, seed=1, device=torch.device("cpu"), checkpoint=Kept(),
+            log=lambda line: None,
+        )  # fmt: skip
+
+    assert all(torch.equal(weights, before[name]) for name, weights in model.encoder.state_dict().items())
+
+
+def test_scores_that_are_all_alike_stop_with_a_diagnosis(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "COLLAPSE_STEPS", 5)
+    torch.manual_seed(0)
+    model = tiny_model(1, 0.0)
+    with torch.no_grad():
+        model.head.weight.zero_()
+    frozen = LISTWISE.model_copy(update={"lr": 1e-12})
+
+    with pytest.raises(TrainingStopped, match="The scores collapsed: for 5 steps every passage got the same score"):
+        fit(
+            model, phase_of(inputs, LISTWISE), frozen, seed=1, device=torch.device("cpu"), checkpoint=Kept(),
+            log=lambda line: None,
+        )  # fmt: skip
+
+
+def test_no_positive_is_ever_among_the_negatives(inputs: Inputs) -> None:
+    split = inputs.data.splits["train"]
+    positives = {int(query): set(split.positives[place].tolist()) for place, query in enumerate(split.queries)}
+    pointwise, listwise = phase_of(inputs, POINTWISE), phase_of(inputs, LISTWISE)
+
+    for epoch in range(5):
+        assert all((passage in positives[query]) == (label == 1) for query, passage, label in pointwise.examples(epoch))
+        for query, passages, labels in listwise.examples(epoch):
+            assert all((p in positives[query]) == (y == 1) for p, y in zip(passages, labels, strict=True) if y >= 0)
+
+
+def test_each_epoch_draws_anew(inputs: Inputs) -> None:
+    listwise = phase_of(inputs, LISTWISE)
+
+    def drawn(epoch: int) -> list[tuple[Any, ...]]:
+        return sorted((query, *sorted(passages.tolist())) for query, passages, _ in listwise.examples(epoch))
+
+    assert drawn(0) == drawn(0)
+    assert drawn(0) != drawn(1)
