@@ -9,13 +9,12 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import ray
-
-from jobs.summary import show, summarise
 from rayrank import overrides
 from rayrank.artifacts import Artifact, Store
 from rayrank.config import RunConfig
@@ -23,14 +22,6 @@ from rayrank.datasets import fingerprint, open_source
 from rayrank.errors import ConfigError, RayrankError, StorageError
 from rayrank.presets import PRESETS
 from rayrank.progress import keep_screen, say, screen
-from rayrank.stages import candidates, corpus, evaluate, index
-
-STAGES: dict[str, Callable[[RunConfig, Store], Artifact]] = {
-    "corpus": corpus.run,
-    "index": index.run,
-    "candidates": candidates.run,
-    "evaluate": evaluate.run,
-}
 
 Arguments = argparse.Namespace
 
@@ -40,7 +31,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--preset", default="demo", help=f"where the settings start from: {', '.join(PRESETS)}")
     options.add_argument(
-        "--dataset", default="demo", help="demo, or KIND:PATH (beir, msmarco, msmarco-qa, trec, car, irds)"
+        "--dataset", help="demo (the default), or KIND:PATH (beir, msmarco, msmarco-qa, trec, car, irds)"
     )
     options.add_argument("--storage", default=".rayrank", help="a folder or any fsspec URL; default %(default)s")
     options.add_argument("--config", metavar="FILE", help="YAML with the same keys as --set")
@@ -49,24 +40,31 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     return options
 
 
+def assignment(key: str, value: str) -> str:
+    """Return `key=value` as --set takes it, the value quoted: a file named 2019 stays a name."""
+    return f"{key}={json.dumps(value, ensure_ascii=False)}"
+
+
 def configure(arguments: Arguments, extra: Sequence[str] = ()) -> RunConfig:
     """Return the run's configuration with the digests of what it reads from outside."""
-    assignments = [f"dataset.source={json.dumps(arguments.dataset)}", *arguments.set, *extra]
-    config = overrides.build(arguments.preset, arguments.config, assignments)
+    named = [] if arguments.dataset is None else [assignment("dataset.source", arguments.dataset)]
+    config = overrides.build(arguments.preset, arguments.config, [*named, *arguments.set, *extra])
     dataset = config.dataset.model_copy(update={"fingerprint": fingerprint(open_source(config.dataset))})
-    runs = "".join(_digest(name) for name in (config.evaluate.run, config.evaluate.baseline))
+    runs = _digest(config.evaluate.run) + (_digest(config.evaluate.baseline) if config.evaluate.baseline else "")
     return config.model_copy(
         update={"dataset": dataset, "evaluate": config.evaluate.model_copy(update={"fingerprint": runs})}
     )
 
 
 def _digest(run: str) -> str:
-    if not run or run in evaluate.RUNS:
+    from rayrank.stages.evaluate import RUNS
+
+    if run in RUNS:
         return ""
     try:
         return hashlib.sha256(Path(run).read_bytes()).hexdigest()[:16]
     except OSError as error:
-        names = ", ".join(evaluate.RUNS)
+        names = ", ".join(RUNS)
         raise ConfigError(
             f"The run {run} cannot be read: {error.strerror}; name a TREC run file or one of {names}."
         ) from None
@@ -75,18 +73,11 @@ def _digest(run: str) -> str:
 def run_job(arguments: Arguments, stages: Sequence[str], extra: Sequence[str] = ()) -> None:
     """Run stages in order, print the summary, and exit with 0, or with 2 and one sentence."""
     try:
+        _check_json(arguments.json)
         store = Store(arguments.storage)
         log_file = _log_to_file(store)
         config = configure(arguments, extra)
-        results = []
-        for stage in stages:
-            reused = store.find(stage, config) is not None
-            if not reused:
-                start_ray()
-            results.append((STAGES[stage](config, store), reused))
-        summary = summarise(results, log_file)
-        show(summary)
-        _write_json(arguments.json, summary)
+        _run_stages(arguments, stages, config, store, log_file)
     except RayrankError as error:
         say(f"error: {error}")
         sys.exit(2)
@@ -97,6 +88,32 @@ def run_job(arguments: Arguments, stages: Sequence[str], extra: Sequence[str] = 
     except KeyboardInterrupt:
         say("stopped; what is finished is kept, and the same command goes on from there")
         sys.exit(130)
+
+
+def _run_stages(arguments: Arguments, stages: Sequence[str], config: RunConfig, store: Store, log_file: str) -> None:
+    # Imported only now, as the stages are below: with Ray and SciPy behind them they take seconds, and a typo is
+    # answered at once.
+    from jobs.summary import show, summarise
+
+    results: list[tuple[Artifact, bool]] = []
+    for stage in stages:
+        reused = store.find(stage, config) is not None
+        results.append((import_module(f"rayrank.stages.{stage}").run(config, store), reused))
+    summary = summarise(results, log_file)
+    with redirect_stdout(sys.__stdout__):
+        show(summary)
+    _write_json(arguments.json, summary)
+
+
+def _check_json(file: str | None) -> None:
+    """Find out before hours of work, not after, that the summary has no place."""
+    if file is None:
+        return
+    path = Path(file)
+    if path.is_dir():
+        raise StorageError(f"--json {file} cannot be written: it is a folder; name a file.")
+    if not path.parent.is_dir():
+        raise StorageError(f"--json {file} cannot be written: there is no folder {path.parent}; make it first.")
 
 
 def _write_json(file: str | None, summary: dict[str, Any]) -> None:
@@ -111,32 +128,30 @@ def _write_json(file: str | None, summary: dict[str, Any]) -> None:
 def _log_to_file(store: Store) -> str:
     """Send every log record, Ray's too, to a file instead of the screen."""
     local = "://" not in store.root
-    folder = Path(store.root if local else tempfile.gettempdir()) / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
+    # A folder of one's own: on a shared machine a fixed name in /tmp belongs to whoever came first.
+    folder = Path(store.root, "logs") if local else Path(tempfile.mkdtemp(prefix="rayrank-logs-"))
     file = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
-    handler = logging.StreamHandler(file.open("a", encoding="utf-8", buffering=1))
+    try:
+        folder.mkdir(exist_ok=True)
+        # A path may hold bytes that are no text; they must not keep the user from the message.
+        stream = file.open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
+    except OSError as error:
+        raise StorageError(f"The log {file} cannot be written: {error.strerror}; remove {folder}.") from None
+    handler = logging.StreamHandler(stream)
     logging.basicConfig(
         level=logging.INFO, handlers=[handler], format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
     )
     logging.captureWarnings(True)
     # Ray's native code and the JVM write to standard error directly; the user keeps a copy of the real one.
-    keep_screen(os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8"))
+    keep_screen(os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8", errors="backslashreplace"))
     os.dup2(handler.stream.fileno(), sys.stderr.fileno())
+    # Ray prints what becomes of its workers on standard output, which is the summary's.
+    sys.stdout = sys.stderr
     return str(file)
 
 
 def start_ray() -> None:
-    """Join the cluster a submitted job runs in, or start one inside this process."""
-    if ray.is_initialized():
-        return
-    address = os.environ.get("RAY_ADDRESS")
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
-    if address:
-        ray.init(address=address, **quiet)
-    else:
-        ray.init(address="local", include_dashboard=False, **quiet)
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    for name in ("ray", "ray.data", "ray.serve", "ray.train", "ray.tune"):
-        logger = logging.getLogger(name)
-        logger.handlers.clear()
-        logger.propagate = True
+    """Join or start the cluster before a stage does."""
+    from rayrank.stages import cluster
+
+    cluster.start_ray()

@@ -41,6 +41,10 @@ def open_source(config: DatasetConfig) -> Source:
     if kind not in KINDS or not path:
         forms = ", ".join(f"{kind}:{'NAME' if kind == 'irds' else 'PATH'}" for kind in KINDS)
         raise DatasetError(f"The dataset {config.source!r} is not one of demo, {forms}: change --dataset.")
+    try:
+        fsspec.url_to_fs(path)
+    except (ValueError, ImportError) as error:
+        raise DatasetError(f"The dataset {config.source} cannot be reached: {error}; change --dataset.") from None
     return KINDS[kind](path)
 
 
@@ -59,5 +63,8 @@ def _content(path: str) -> str:
     if not isinstance(filesystem, LocalFileSystem):
         # A storage service knows its objects' versions; reading them all would take hours.
         return str(filesystem.ukey(name))
-    with Path(name).open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    try:
+        with Path(name).open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise DatasetError(f"The file {path} cannot be read: {error.strerror}; check what --dataset names.") from None

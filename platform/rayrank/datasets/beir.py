@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from rayrank.datasets.fields import json_object, relevance, text_field
+from rayrank.datasets.fields import id_field, json_object, relevance, text_field
 from rayrank.datasets.lines import BadRow, rows, split_bytes
 from rayrank.datasets.locate import find_all, find_one
 from rayrank.datasets.source import Part, Source
@@ -39,7 +39,7 @@ class Beir(Source):
 def _passage(line: str) -> Passage:
     row = json_object(line)
     title, text = text_field(row, "title", ""), text_field(row, "text")
-    return Passage(text_field(row, "_id"), f"{title}\n{text}" if title else text)
+    return Passage(id_field(row, "_id"), f"{title}\n{text}" if title else text)
 
 
 def _query(line: str) -> Query:
@@ -47,7 +47,7 @@ def _query(line: str) -> Query:
     metadata = row.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise BadRow("the field 'metadata' is not an object")
-    return Query(text_field(row, "_id"), text_field(row, "text"), query_type=text_field(metadata, "query_type", ""))
+    return Query(id_field(row, "_id"), text_field(row, "text"), query_type=text_field(metadata, "query_type", ""))
 
 
 def _judgment(line: str, split: str) -> Judgment | None:

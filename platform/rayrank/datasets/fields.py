@@ -35,13 +35,26 @@ def text_field(row: dict[str, Any], name: str, default: str | None = None) -> st
     return value
 
 
+def id_field(row: dict[str, Any], name: str) -> str:
+    """Return a field that must be an id."""
+    return usable_id(text_field(row, name), f"field {name!r}")
+
+
+def usable_id(text: str, what: str) -> str:
+    """Return an id that a run file can hold."""
+    if not text.strip():
+        raise BadRow(f"the {what} is empty")
+    if text.split() != [text]:
+        raise BadRow(f"the {what} is {text!r}: white space in an id does not go into a run file")
+    return text
+
+
 def tab_fields(line: str, *names: str) -> list[str]:
-    """Return a row's tab-separated fields, one for each name; the first is an id and cannot be empty."""
+    """Return a row's tab-separated fields, one for each name; the first is an id."""
     fields = line.split("\t")
     if len(fields) != len(names):
         raise BadRow(f"{len(fields)} tab-separated fields, not {', '.join(names)}")
-    if not fields[0].strip():
-        raise BadRow(f"the {names[0]} is empty")
+    usable_id(fields[0], names[0])
     return fields
 
 

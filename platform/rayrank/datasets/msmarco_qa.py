@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, NamedTuple
 
-from rayrank.datasets.fields import json_object, text_field
+from rayrank.datasets.fields import id_field, json_object, text_field
 from rayrank.datasets.json_array import items
 from rayrank.datasets.lines import BadRow, opened, rows, split_bytes
 from rayrank.datasets.locate import named_split
@@ -85,7 +85,7 @@ def _row(row: Any, split: str) -> _Row:
     if not isinstance(row, dict):
         raise BadRow(f"a JSON {type(row).__name__}, not an object")
     query = Query(
-        text_field(row, "query_id"),
+        id_field(row, "query_id"),
         text_field(row, "query"),
         split,
         text_field(row, "query_type", "").lower(),

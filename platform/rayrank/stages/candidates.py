@@ -10,7 +10,8 @@ from rayrank.artifacts import Artifact, Store
 from rayrank.config import CandidatesConfig, IndexConfig, RunConfig
 from rayrank.progress import progress
 from rayrank.retrieval.lucene import Searcher
-from rayrank.stages.partitions import FACTS, PartitionWorker, make_missing, node_cpus
+from rayrank.stages.cluster import node_cpus, start_ray
+from rayrank.stages.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.stages.provided import write_provided
 
 
@@ -50,6 +51,7 @@ class PartitionSearcher(PartitionWorker):
 
 def _search(config: RunConfig, index: Artifact, corpus: Artifact, artifact: Artifact) -> dict[str, Any]:
     items, skipped = _partitions(corpus, config.candidates.partition_queries)
+    start_ray()
     nodes = node_cpus()
     threads = config.resources.search_threads or max(nodes)
     totals = {"num_queries": 0, "num_candidates": 0, "num_without": 0}

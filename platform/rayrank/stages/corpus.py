@@ -4,11 +4,10 @@ import json
 import tempfile
 import time
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from transformers import PreTrainedTokenizerFast
 
 from rayrank.artifacts import Artifact, Store
 from rayrank.config import DatasetConfig, RunConfig, TextConfig
@@ -20,8 +19,11 @@ from rayrank.datasets.source import Part, Source
 from rayrank.errors import DatasetError
 from rayrank.progress import progress, say
 from rayrank.records import JUDGMENTS, PASSAGES, QUERIES, Judgment, Malformed, Passage
-from rayrank.stages.partitions import FACTS, PartitionWorker, cluster_cpus, make_missing, read_facts
+from rayrank.stages.partitions import FACTS, PartitionWorker, make_missing, read_facts
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 ROWS_AT_ONCE = 4096
 
@@ -40,6 +42,11 @@ def run(config: RunConfig, store: Store) -> Artifact:
     num_passages = _write_passages(config, artifact, source, problems)
     judged = _of_known_passages(artifact, judged, problems)
     problems.stop_if_decided()
+    if not judged.judgments:
+        raise DatasetError(
+            f"The dataset {config.dataset.source} has no judgment of a known query and passage: check the ids in its "
+            f"qrels files."
+        )
     hidden = list(source.hidden())
     _write_rest(artifact, config.text, tokenizer, judged, hidden)
     if judged.num_same_text:
@@ -117,7 +124,7 @@ def _write_passages(config: RunConfig, artifact: Artifact, source: Source, probl
             items,
             PassageWriter,
             {"artifact": artifact, "dataset": config.dataset, "text": config.text},
-            actors=config.resources.readers or cluster_cpus(),
+            actors=config.resources.readers,
             cpus=1,
             label="corpus",
         ):
@@ -159,7 +166,7 @@ def _of_known_passages(artifact: Artifact, judged: Judged, problems: Problems) -
 
 
 def _write_rest(
-    artifact: Artifact, text: TextConfig, tokenizer: PreTrainedTokenizerFast, judged: Judged, hidden: list[Judgment]
+    artifact: Artifact, text: TextConfig, tokenizer: "PreTrainedTokenizerFast", judged: Judged, hidden: list[Judgment]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)

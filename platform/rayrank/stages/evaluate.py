@@ -60,7 +60,9 @@ def _split(settings: EvaluateConfig, corpus: Artifact) -> str:
     preferred = [name for name in ("test", "dev") if name in splits]
     if settings.split or not preferred:
         wanted = settings.split or "test or dev"
-        raise ConfigError(f"evaluate.split={wanted} has no judgments: choose one of {', '.join(splits)} with --split.")
+        raise ConfigError(
+            f"evaluate.split={wanted} has no judgments: choose one of {', '.join(splits)} with --set evaluate.split=..."
+        )
     return preferred[0]
 
 
@@ -69,7 +71,13 @@ def _read_run(name: str, split: str, config: RunConfig, store: Store) -> pa.Tabl
         with Path(name).open("rb") as stream:
             return read_trec(stream, name)
     artifact = store.require(RUNS[name], config)
-    return pa.concat_tables([artifact.read_table(file) for file in artifact.names(split)])
+    files = artifact.names(split)
+    if not files:
+        raise ConfigError(
+            f"evaluate.split={split} has no candidates: choose another with --set evaluate.split=... or search for "
+            f"them with --set candidates.first_stage=bm25."
+        )
+    return pa.concat_tables([artifact.read_table(file) for file in files])
 
 
 def _figures(settings: EvaluateConfig, run: PerQuery, baseline: PerQuery | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rayrank.config import IndexConfig, RunConfig
 from rayrank.errors import RayrankError
 from rayrank.progress import progress
 from rayrank.retrieval.lucene import Indexer
-from rayrank.stages.partitions import node_cpus
+from rayrank.stages.cluster import node_cpus, start_ray
 
 
 def run(config: RunConfig, store: Store) -> Artifact:
@@ -22,8 +22,9 @@ def run(config: RunConfig, store: Store) -> Artifact:
         return done
     started = time.monotonic()
     corpus, artifact = store.require("corpus", config), store.artifact("index", config)
-    threads = config.resources.index_threads or max(node_cpus())
     total = corpus.manifest["num_passages"]
+    start_ray()
+    threads = config.resources.index_threads or max(node_cpus())
     indexed = 0
     with progress("index", total, "passages") as advance:
         task: Any = ray.remote(num_cpus=threads)(_build)

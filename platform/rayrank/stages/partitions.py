@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import ray
 from rayrank.artifacts import Artifact
 from rayrank.errors import RayrankError
 from rayrank.progress import say
+from rayrank.stages.cluster import cluster_cpus, start_ray
 
 FACTS = b"rayrank"
 """The Parquet footer entry in which a partition keeps what is to be known of it."""
@@ -23,21 +25,33 @@ class PartitionWorker:
         """Write the partition's file and return facts about it as plain JSON values."""
         raise NotImplementedError
 
+
+class _Actor:
+    """What Ray Data runs: a worker, made at the first item so that its own mistakes come back as well."""
+
+    def __init__(self, worker: type[PartitionWorker], arguments: dict[str, Any]) -> None:
+        self._start = partial(worker, **arguments)
+        self._worker: PartitionWorker | None = None
+
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[str]]:
         """Take one item as Ray Data hands it over."""
         item = json.loads(batch["item"][0])
         try:
-            return {"facts": [json.dumps(self.make(item))]}
+            self._worker = self._worker or self._start()
+            return {"facts": [json.dumps(self._worker.make(item))]}
         except RayrankError as error:
             # As data, so that a user's mistake does not look like a crash of the cluster.
-            return {"facts": [json.dumps({"error": str(error), "kind": type(error).__name__})]}
+            return {"facts": [json.dumps({"error": type(error).__name__, "arguments": error.args})]}
 
 
 def make_missing(
     artifact: Artifact, items: list[dict[str, Any]], worker: type[PartitionWorker], arguments: dict[str, Any],
-    *, actors: int, cpus: int, label: str,
+    *, actors: int | None, cpus: int, label: str,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """Yield the facts of every item's partition, those found on storage first; only missing ones are made."""
+    """Yield the facts of every item's partition, those found on storage first; only missing ones are made.
+
+    `actors` is how many work at the same time, one a core if none is given.
+    """
     present = {name for folder in {_folder(item) for item in items} for name in artifact.names(folder)}
     found = [item for item in items if item["name"] in present]
     missing = [item for item in items if item["name"] not in present]
@@ -47,18 +61,19 @@ def make_missing(
         yield read_facts(artifact, item["name"])
     if not missing:
         return
+    start_ray()
     data = ray.data.from_items([{"item": json.dumps(item)} for item in missing], override_num_blocks=len(missing))
     made = data.map_batches(
-        worker,
-        fn_constructor_kwargs=arguments,
+        _Actor,
+        fn_constructor_args=(worker, arguments),
         batch_size=1,
         num_cpus=cpus,
-        compute=ray.data.ActorPoolStrategy(size=min(actors, len(missing))),
+        compute=ray.data.ActorPoolStrategy(size=min(actors or cluster_cpus(), len(missing))),
     )
     for row in made.iter_rows():
         facts = json.loads(row["facts"])
         if "error" in facts:
-            raise _named(facts["kind"])(facts["error"])
+            raise _named(facts["error"])(*facts["arguments"])
         yield facts
 
 
@@ -77,14 +92,3 @@ def _named(kind: str) -> type[RayrankError]:
     for error in known:
         known.extend(error.__subclasses__())
     return next(error for error in known if error.__name__ == kind)
-
-
-def cluster_cpus() -> int:
-    """Return how many cores the cluster has now."""
-    return max(1, sum(node_cpus()))
-
-
-def node_cpus() -> list[int]:
-    """Return the cores of every live node that has any."""
-    nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-    return [cpus for cpus in nodes if cpus] or [1]

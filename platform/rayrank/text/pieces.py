@@ -1,35 +1,62 @@
 """Word pieces: text is tokenised once, here, and travels as int32 ids afterwards."""
 
 from collections.abc import Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from rayrank.errors import ConfigError
 from rayrank.pretrained import locate
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
-def load_tokenizer(name: str) -> PreTrainedTokenizerFast:
+
+def load_tokenizer(name: str) -> "PreTrainedTokenizerFast":
     """Return the tokenizer that `text.tokenizer` names."""
     place = locate(name, key="text.tokenizer")
+    # With torch behind it this takes seconds; a dataset's mistakes are found before.
+    from transformers import PreTrainedTokenizerFast
+
     try:
-        tokenizer = AutoTokenizer.from_pretrained(place)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().split("\n")[0].rstrip(".")
+        tokenizer = _pretrained(place)
+    except Exception as error:  # the parsers of broken files raise whatever they stumble over
+        reason = str(error).strip().split("\n")[0].rstrip(".: ") or type(error).__name__
         raise ConfigError(
             f"text.tokenizer={name} cannot be loaded: {reason}; name a folder on disk, or a model the hub serves."
         ) from None
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ConfigError(f"text.tokenizer={name} has no fast (tokenizer.json) form: choose a model that has.")
+    if len(tokenizer) <= len(tokenizer.all_special_ids):
+        # transformers makes one up for a folder that says which model it holds but not which words.
+        raise ConfigError(f"text.tokenizer={name} has no vocabulary: name a folder with tokenizer.json or vocab.txt.")
     return tokenizer
+
+
+def _pretrained(place: str) -> Any:
+    from huggingface_hub import model_info
+    from transformers import AutoTokenizer
+
+    try:
+        # What is on this disk is enough, and many workers do not all ask the hub.
+        return AutoTokenizer.from_pretrained(place, local_files_only=True)
+    except (OSError, ValueError):
+        if Path(place).is_dir():
+            raise
+    # transformers would try a hub it cannot reach for most of a minute; this asks once.
+    model_info(place, timeout=10)
+    return AutoTokenizer.from_pretrained(place)
 
 
 class PieceEncoder:
     """Turns texts into ids without special tokens, on every core it is given."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, max_pieces: int) -> None:
-        self._backend = tokenizer.backend_tokenizer
+    def __init__(self, tokenizer: "PreTrainedTokenizerFast", max_pieces: int) -> None:
+        # A copy: truncation is state of the backend, and the tokenizer's own calls set and save it too.
+        self._backend = deepcopy(tokenizer.backend_tokenizer)
         self._backend.no_padding()
         self._backend.enable_truncation(max_pieces)
 

@@ -1,0 +1,52 @@
+"""The Ray cluster that stages work on: joined or started at first need, so that early mistakes do not wait for it."""
+
+import logging
+import os
+import socket
+from typing import Any
+
+import ray
+
+from rayrank.errors import ConfigError
+
+
+def start_ray() -> None:
+    """Join the cluster a submitted job runs in, or start one inside this process."""
+    if ray.is_initialized():
+        return
+    address = os.environ.get("RAY_ADDRESS")
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+    if address:
+        _join(address, quiet)
+    else:
+        ray.init(address="local", include_dashboard=False, **quiet)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    for name in ("ray", "ray.data", "ray.serve", "ray.train", "ray.tune"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+
+
+def _join(address: str, options: dict[str, Any]) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        if port.isdigit() and "/" not in host:
+            # Ray would try a node that does not answer for a quarter of an hour, in silence.
+            socket.create_connection((host, int(port)), timeout=10).close()
+        ray.init(address=address, **options)
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise ConfigError(
+            f"RAY_ADDRESS={address} cannot be joined: {reason}; start that cluster, or unset RAY_ADDRESS to work here."
+        ) from None
+
+
+def cluster_cpus() -> int:
+    """Return how many cores the cluster has now."""
+    return max(1, sum(node_cpus()))
+
+
+def node_cpus() -> list[int]:
+    """Return the cores of every live node that has any."""
+    nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    return [cpus for cpus in nodes if cpus] or [1]
