@@ -16,6 +16,8 @@ import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from rayrank.datasets import fingerprint, open_source
 from rayrank.records import CANDIDATES
 from rayrank.retrieval.lucene import java
 from rayrank.stages import candidates, corpus, index
+from rayrank.stages.cluster import start_ray
 
 VOCABULARY = 50_000
 
@@ -51,8 +54,6 @@ def main() -> None:
 
 def compare(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     """Return one measurement a side and round, and check that the two sides agree."""
-    from jobs.entry import start_ray
-
     write_dataset(folder / "data", arguments.passages, arguments.queries)
     start_ray()
     dataset = DatasetConfig(source=f"beir:{folder / 'data'}")
@@ -69,15 +70,21 @@ def compare(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]
     rounds = []
     for number in range(arguments.repeats):
         plain = (lucene, texts["query_id"].to_pylist(), texts["text"].to_pylist(), arguments, plain_file)
-        process = multiprocessing.get_context("spawn").Process(target=plain_loop, args=plain)
-        rounds.append({"side": "plain", "round": number, **measured(lambda: (process.start(), process.join()))})
+        rounds.append({"side": "plain", "round": number, **measured(partial(in_process, plain_loop, *plain))})
         shutil.rmtree(store.artifact("candidates", config).url, ignore_errors=True)
-        rounds.append({"side": "stage", "round": number, **measured(lambda: candidates.run(config, store))})
+        rounds.append({"side": "stage", "round": number, **measured(partial(candidates.run, config, store))})
         found = store.artifact("candidates", config)
         ours = pa.concat_tables([found.read_table(name) for name in found.names("test")])
         assert ours.equals(pq.read_table(plain_file)), "the two sides found different candidates"
         print(json.dumps(rounds[-2]), json.dumps(rounds[-1]), sep="\n", flush=True)
     return rounds
+
+
+def in_process(work: Callable[..., None], *arguments: Any) -> None:
+    """Run work in a process of its own, which starts with nothing loaded."""
+    process = multiprocessing.get_context("spawn").Process(target=work, args=arguments)
+    process.start()
+    process.join()
 
 
 def plain_loop(lucene: str, query_ids: list[str], texts: list[str], arguments: argparse.Namespace, file: Path) -> None:
@@ -97,7 +104,7 @@ def plain_loop(lucene: str, query_ids: list[str], texts: list[str], arguments: a
     pq.write_table(pa.Table.from_arrays(columns, schema=CANDIDATES), file)
 
 
-def measured(work: Any) -> dict[str, float]:
+def measured(work: Callable[[], object]) -> dict[str, float]:
     """Return the seconds work took and the peak memory of the processes it used."""
     peaks = {"process": 0, "all": 0}
     ended = threading.Event()

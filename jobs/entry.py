@@ -18,7 +18,7 @@ from typing import Any
 from rayrank import overrides
 from rayrank.artifacts import Artifact, Store
 from rayrank.config import RunConfig
-from rayrank.datasets import fingerprint, open_source
+from rayrank.datasets import absolute, fingerprint, open_source
 from rayrank.errors import ConfigError, RayrankError, StorageError
 from rayrank.presets import PRESETS
 from rayrank.progress import keep_screen, say, screen
@@ -49,7 +49,9 @@ def configure(arguments: Arguments, extra: Sequence[str] = ()) -> RunConfig:
     """Return the run's configuration with the digests of what it reads from outside."""
     named = [] if arguments.dataset is None else [assignment("dataset.source", arguments.dataset)]
     config = overrides.build(arguments.preset, arguments.config, [*named, *arguments.set, *extra])
-    dataset = config.dataset.model_copy(update={"fingerprint": fingerprint(open_source(config.dataset))})
+    source = absolute(config.dataset.source)
+    dataset = config.dataset.model_copy(update={"source": source})
+    dataset = dataset.model_copy(update={"fingerprint": fingerprint(open_source(dataset))})
     runs = _digest(config.evaluate.run) + (_digest(config.evaluate.baseline) if config.evaluate.baseline else "")
     return config.model_copy(
         update={"dataset": dataset, "evaluate": config.evaluate.model_copy(update={"fingerprint": runs})}
@@ -148,10 +150,3 @@ def _log_to_file(store: Store) -> str:
     # Ray prints what becomes of its workers on standard output, which is the summary's.
     sys.stdout = sys.stderr
     return str(file)
-
-
-def start_ray() -> None:
-    """Join or start the cluster before a stage does."""
-    from rayrank.stages import cluster
-
-    cluster.start_ray()

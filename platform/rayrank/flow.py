@@ -35,7 +35,7 @@ def inputs(stage: str, config: RunConfig) -> tuple[str, ...]:
     return FLOW[stage].inputs(config)
 
 
-def settings(stage: str, config: RunConfig) -> dict[str, object]:
+def settings(stage: str, config: RunConfig) -> dict[str, dict[str, object]]:
     """Return the part of the configuration a stage's result depends on."""
     return {name: getattr(config, name).model_dump(mode="json") for name in FLOW[stage].sections}
 
@@ -44,5 +44,9 @@ def key(stage: str, config: RunConfig) -> str:
     """Return the address of a stage's result: the same for the same code, settings and inputs."""
     step = FLOW[stage]
     ancestry = [key(name, config) for name in step.inputs(config)]
-    identity = json.dumps([stage, step.version, settings(stage, config), ancestry], sort_keys=True)
+    chosen = settings(stage, config)
+    if "dataset" in chosen:
+        # The fingerprint says what the data are; where they lie must not matter.
+        del chosen["dataset"]["source"]
+    identity = json.dumps([stage, step.version, chosen, ancestry], sort_keys=True)
     return hashlib.sha256(identity.encode()).hexdigest()[:16]

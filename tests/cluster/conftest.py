@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import ray
 
-from jobs.entry import start_ray
+from rayrank.stages.cluster import start_ray
 
 
 @pytest.fixture(scope="session")

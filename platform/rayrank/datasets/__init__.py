@@ -18,7 +18,7 @@ from rayrank.datasets.source import Source
 from rayrank.datasets.trec import Trec
 from rayrank.errors import DatasetError
 
-__all__ = ["KINDS", "fingerprint", "open_source"]
+__all__ = ["KINDS", "absolute", "fingerprint", "open_source"]
 
 KINDS: dict[str, Callable[[str], Source]] = {
     "beir": Beir,
@@ -46,6 +46,14 @@ def open_source(config: DatasetConfig) -> Source:
     except (ValueError, ImportError) as error:
         raise DatasetError(f"The dataset {config.source} cannot be reached: {error}; change --dataset.") from None
     return KINDS[kind](path)
+
+
+def absolute(source: str) -> str:
+    """Return `dataset.source` with a local path made absolute: workers may stand in another folder."""
+    kind, colon, path = source.partition(":")
+    if kind in ("demo", "irds") or not path or "://" in path:
+        return source
+    return f"{kind}{colon}{Path(path).expanduser().absolute()}"
 
 
 def fingerprint(source: Source) -> str:

@@ -38,7 +38,7 @@ def run(config: RunConfig, store: Store) -> Artifact:
     problems = Problems(config.dataset)
     judged = read_judged(source, config.dataset.source, problems)
     # Loaded here before any worker does: one that cannot be loaded is then one sentence.
-    tokenizer = load_tokenizer(config.text.tokenizer)
+    _save_tokenizer(load_tokenizer(config.text.tokenizer), artifact)
     num_passages = _write_passages(config, artifact, source, problems)
     judged = _of_known_passages(artifact, judged, problems)
     problems.stop_if_decided()
@@ -48,7 +48,7 @@ def run(config: RunConfig, store: Store) -> Artifact:
             f"qrels files."
         )
     hidden = list(source.hidden())
-    _write_rest(artifact, config.text, tokenizer, judged, hidden)
+    _write_judged(artifact, config.text, judged, hidden)
     if judged.num_same_text:
         say(f"dataset: {judged.num_same_text:,} queries outside train have the text of a training query; kept")
     facts = {
@@ -70,7 +70,7 @@ class PassageWriter(PartitionWorker):
         self._artifact = artifact
         self._problems = Problems(dataset)
         self._source = open_source(dataset)
-        self._encode = PieceEncoder(load_tokenizer(text.tokenizer), text.passage_pieces)
+        self._encode = PieceEncoder(_tokenizer(artifact), text.passage_pieces)
 
     def make(self, item: dict[str, Any]) -> dict[str, Any]:
         facts: dict[str, Any] = {"num_passages": 0, "malformed": [], "empty_passages": []}
@@ -165,16 +165,23 @@ def _of_known_passages(artifact: Artifact, judged: Judged, problems: Problems) -
     return judged._replace(judgments=[row for row in judged.judgments if row.passage_id not in unknown])
 
 
-def _write_rest(
-    artifact: Artifact, text: TextConfig, tokenizer: "PreTrainedTokenizerFast", judged: Judged, hidden: list[Judgment]
-) -> None:
+def _save_tokenizer(tokenizer: "PreTrainedTokenizerFast", artifact: Artifact) -> None:
+    """Keep the tokenizer with the ids it made, whatever becomes of the place it came from."""
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         artifact.put_folder(folder, "tokenizer")
+
+
+def _tokenizer(artifact: Artifact) -> str:
+    with artifact.open("tokenizer/tokenizer.json") as stream:
+        return stream.read().decode()
+
+
+def _write_judged(artifact: Artifact, text: TextConfig, judged: Judged, hidden: list[Judgment]) -> None:
     columns = {
         name: [getattr(query, name) for query in judged.queries] for name in QUERIES.names if name != "piece_ids"
     }
-    columns["piece_ids"] = PieceEncoder(tokenizer, text.query_pieces)(columns["text"])
+    columns["piece_ids"] = PieceEncoder(_tokenizer(artifact), text.query_pieces)(columns["text"])
     artifact.write_table("queries.parquet", pa.table(columns, schema=QUERIES))
     for name, rows in (("judgments.parquet", judged.judgments), ("hidden.parquet", hidden)):
         artifact.write_table(name, pa.Table.from_pylist([row._asdict() for row in rows], schema=JUDGMENTS))

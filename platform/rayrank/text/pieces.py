@@ -1,12 +1,12 @@
 """Word pieces: text is tokenised once, here, and travels as int32 ids afterwards."""
 
 from collections.abc import Sequence
-from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from tokenizers import Tokenizer
 
 from rayrank.errors import ConfigError
 from rayrank.pretrained import locate
@@ -54,9 +54,9 @@ def _pretrained(place: str) -> Any:
 class PieceEncoder:
     """Turns texts into ids without special tokens, on every core it is given."""
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerFast", max_pieces: int) -> None:
-        # A copy: truncation is state of the backend, and the tokenizer's own calls set and save it too.
-        self._backend = deepcopy(tokenizer.backend_tokenizer)
+    def __init__(self, tokenizer: str, max_pieces: int) -> None:
+        """Take the content of a tokenizer.json: workers start without transformers and torch behind them."""
+        self._backend = Tokenizer.from_str(tokenizer)
         self._backend.no_padding()
         self._backend.enable_truncation(max_pieces)
 

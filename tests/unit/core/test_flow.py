@@ -16,7 +16,7 @@ NOTHING: set[str] = set()
 
 # For every setting another value than the default, and the results that are others then.
 CHANGES: dict[str, tuple[str, set[str]]] = {
-    "dataset.source": ("beir:/data", CORPUS),
+    "dataset.source": ("beir:/data", NOTHING),
     "dataset.on_error": ("skip", CORPUS),
     "dataset.on_duplicate": ("skip", CORPUS),
     "dataset.on_empty": ("skip", CORPUS),

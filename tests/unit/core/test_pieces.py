@@ -13,6 +13,12 @@ from rayrank.text.pieces import PieceEncoder, load_tokenizer
 
 # Loaded once for all tests; that none of them changes it is one of the things tested.
 TOKENIZER = load_tokenizer(MINILM)
+
+
+def encoder_of(tokenizer: PreTrainedTokenizerFast, max_pieces: int) -> PieceEncoder:
+    return PieceEncoder(tokenizer.backend_tokenizer.to_str(), max_pieces)
+
+
 UNLIMITED = 1 << 20
 TEXTS = [
     "",
@@ -36,25 +42,25 @@ def own_ids(text: str) -> list[int]:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_ids_are_the_tokenizers_own(text: str) -> None:
-    assert PieceEncoder(TOKENIZER, UNLIMITED)([text]).to_pylist() == [own_ids(text)]
+    assert encoder_of(TOKENIZER, UNLIMITED)([text]).to_pylist() == [own_ids(text)]
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), max_size=5))
 def test_ids_of_any_texts_are_the_tokenizers_own(texts: list[str]) -> None:
-    assert PieceEncoder(TOKENIZER, UNLIMITED)(texts).to_pylist() == [own_ids(text) for text in texts]
+    assert encoder_of(TOKENIZER, UNLIMITED)(texts).to_pylist() == [own_ids(text) for text in texts]
 
 
 @pytest.mark.parametrize("limit", [1, 4, 30])
 def test_long_texts_lose_their_end(limit: int) -> None:
-    found = PieceEncoder(TOKENIZER, limit)(TEXTS).to_pylist()
+    found = encoder_of(TOKENIZER, limit)(TEXTS).to_pylist()
     assert found == [own_ids(text)[:limit] for text in TEXTS]
     assert max(map(len, found)) == limit
 
 
 def test_a_batch_is_one_list_of_int32_ids_a_text() -> None:
     for texts in ([], [""], TEXTS):
-        pieces = PieceEncoder(TOKENIZER, 16)(texts)
+        pieces = encoder_of(TOKENIZER, 16)(texts)
         assert pieces.type == pa.large_list(pa.int32())
         assert len(pieces) == len(texts)
         assert pieces.null_count == 0
@@ -63,14 +69,14 @@ def test_a_batch_is_one_list_of_int32_ids_a_text() -> None:
 def test_the_order_of_a_large_batch_is_kept() -> None:
     draw = random.Random(3)
     texts = [" ".join(draw.choices(["river", "harp", "bogue", "42"], k=draw.randrange(6))) for _ in range(3000)]
-    encoder = PieceEncoder(TOKENIZER, 8)
+    encoder = encoder_of(TOKENIZER, 8)
     single = {text: encoder([text])[0].as_py() for text in set(texts)}
     assert encoder(texts).to_pylist() == [single[text] for text in texts]
 
 
 @pytest.mark.parametrize("word", ["bogue", "insouciantly"])
 def test_rare_words_fall_into_several_pieces(word: str) -> None:
-    (ids,) = PieceEncoder(TOKENIZER, 8)([word]).to_pylist()
+    (ids,) = encoder_of(TOKENIZER, 8)([word]).to_pylist()
     pieces = TOKENIZER.convert_ids_to_tokens(ids)
     assert len(pieces) > 1
     assert not pieces[0].startswith("##")
@@ -80,9 +86,9 @@ def test_rare_words_fall_into_several_pieces(word: str) -> None:
 
 def test_encoders_of_one_tokenizer_keep_their_own_limits() -> None:
     text = "one two three four five six seven"
-    short, long = PieceEncoder(TOKENIZER, 2), PieceEncoder(TOKENIZER, 5)
+    short, long = encoder_of(TOKENIZER, 2), encoder_of(TOKENIZER, 5)
     assert [len(short([text])[0]), len(long([text])[0])] == [2, 5]
-    assert len(PieceEncoder(TOKENIZER, UNLIMITED)([text])[0]) == 7
+    assert len(encoder_of(TOKENIZER, UNLIMITED)([text])[0]) == 7
     TOKENIZER(text, truncation=True, max_length=4, padding="max_length")
     assert [len(short([text])[0]), len(long([text])[0])] == [2, 5]
 
@@ -95,7 +101,7 @@ def saved(tokenizer: PreTrainedTokenizerFast, folder: Path) -> dict[str, bytes]:
 def test_encoding_leaves_the_tokenizer_as_it_was(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(MINILM)
     before = saved(tokenizer, tmp_path / "before")
-    assert PieceEncoder(tokenizer, 3)(["one two three four five"]).to_pylist()[0]
+    assert encoder_of(tokenizer, 3)(["one two three four five"]).to_pylist()[0]
     assert saved(tokenizer, tmp_path / "after") == before
     assert len(tokenizer("one two three four five").input_ids) == 7
 
@@ -103,7 +109,7 @@ def test_encoding_leaves_the_tokenizer_as_it_was(tmp_path: Path) -> None:
 def test_a_saved_tokenizer_gives_the_same_pieces(tmp_path: Path) -> None:
     TOKENIZER.save_pretrained(str(tmp_path))
     again = load_tokenizer(str(tmp_path))
-    assert PieceEncoder(again, 64)(TEXTS).equals(PieceEncoder(TOKENIZER, 64)(TEXTS))
+    assert encoder_of(again, 64)(TEXTS).equals(encoder_of(TOKENIZER, 64)(TEXTS))
 
 
 def complaint(name: str) -> str:
