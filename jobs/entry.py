@@ -51,7 +51,8 @@ def configure(arguments: Arguments, extra: Sequence[str] = ()) -> RunConfig:
     config = overrides.build(arguments.preset, arguments.config, [*named, *arguments.set, *extra])
     source = absolute(config.dataset.source)
     dataset = config.dataset.model_copy(update={"source": source})
-    dataset = dataset.model_copy(update={"fingerprint": fingerprint(open_source(dataset))})
+    provided = config.candidates.first_stage == "provided"
+    dataset = dataset.model_copy(update={"fingerprint": fingerprint(open_source(dataset), provided)})
     runs = _digest(config.evaluate.run) + (_digest(config.evaluate.baseline) if config.evaluate.baseline else "")
     return config.model_copy(
         update={"dataset": dataset, "evaluate": config.evaluate.model_copy(update={"fingerprint": runs})}
@@ -74,8 +75,10 @@ def _digest(run: str) -> str:
 
 def run_job(arguments: Arguments, stages: Sequence[str], extra: Sequence[str] = ()) -> None:
     """Run stages in order, print the summary, and exit with 0, or with 2 and one sentence."""
+    log_file = "no log, which was not open yet"
     try:
         _check_json(arguments.json)
+        _check_storage(arguments.storage)
         store = Store(arguments.storage)
         log_file = _log_to_file(store)
         config = configure(arguments, extra)
@@ -85,7 +88,7 @@ def run_job(arguments: Arguments, stages: Sequence[str], extra: Sequence[str] = 
         sys.exit(2)
     except Exception:
         traceback.print_exc(file=screen())
-        say("error: this is a fault of rayrank, not of your input; please report it with the lines above and the log")
+        say(f"error: this is a fault of rayrank, not of your input; please report the lines above with {log_file}")
         sys.exit(1)
     except KeyboardInterrupt:
         say("stopped; what is finished is kept, and the same command goes on from there")
@@ -105,6 +108,12 @@ def _run_stages(arguments: Arguments, stages: Sequence[str], config: RunConfig, 
     with redirect_stdout(sys.__stdout__):
         show(summary)
     _write_json(arguments.json, summary)
+
+
+def _check_storage(root: str) -> None:
+    """A submitted job stands in a folder that Ray throws away after it."""
+    if os.environ.get("RAY_ADDRESS") and "://" not in root and not Path(root).expanduser().is_absolute():
+        raise StorageError(f"--storage {root} is a relative path: a job on a cluster needs an absolute one, or a URL.")
 
 
 def _check_json(file: str | None) -> None:

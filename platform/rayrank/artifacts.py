@@ -1,5 +1,6 @@
 """Results on storage: content-addressed folders whose manifest is written last. The only module that knows paths."""
 
+import getpass
 import json
 import shutil
 import subprocess
@@ -65,13 +66,14 @@ class Artifact:
     def create(self, name: str) -> Iterator[IO[bytes]]:
         """Open a file for writing that appears under its name only once it is whole."""
         filesystem, path = self.filesystem, self.path(name)
-        filesystem.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
         # Another process or thread, here or on another node, may be making the same file; each has its own draft.
         draft = f"{path}.{uuid.uuid4().hex}.tmp"
         try:
-            with filesystem.open(draft, "wb") as stream:
-                yield stream
-            filesystem.mv(draft, path)
+            with _storage_errors(path):
+                filesystem.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+                with filesystem.open(draft, "wb") as stream:
+                    yield stream
+                filesystem.mv(draft, path)
         except BaseException:
             with suppress(OSError):
                 filesystem.rm_file(draft)
@@ -110,18 +112,17 @@ class Artifact:
         return self.read_json(MANIFEST)  # type: ignore[no-any-return]
 
     def put_folder(self, local: str, name: str) -> None:
-        """Store a local folder under a name."""
-        filesystem, path = self.filesystem, self.path(name)
-        with suppress(FileNotFoundError):
-            filesystem.rm(path, recursive=True)
-        filesystem.put(local.rstrip("/") + "/", path + "/", recursive=True)
+        """Store a local folder under a name that nobody else uses: this is no single step, others would see halves."""
+        path = self.path(name)
+        with _storage_errors(path):
+            self.filesystem.put(local.rstrip("/") + "/", path + "/", recursive=True)
 
     def local(self, name: str) -> str:
         """Return a folder of this artifact on this machine's disk, fetched once if storage is elsewhere."""
         filesystem, path = self.filesystem, self.path(name)
         if isinstance(filesystem, LocalFileSystem):
             return path
-        target = Path(tempfile.gettempdir()) / "rayrank" / self.stage / self.key / name
+        target = Path(tempfile.gettempdir()) / f"rayrank-{getpass.getuser()}" / self.stage / self.key / name
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             draft = tempfile.mkdtemp(dir=target.parent)
@@ -192,6 +193,16 @@ def _without_slashes(url: str) -> str:
     """Return a URL without the slashes at its end, but with those that make it one."""
     protocol, separator, path = url.partition("://")
     return protocol + separator + path.rstrip("/")
+
+
+@contextmanager
+def _storage_errors(path: str) -> Iterator[None]:
+    """A full disk or a folder of somebody else's is the user's to mend, not a fault of ours."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(f"{path} cannot be written: {reason}; make room there, or name another --storage.") from None
 
 
 def _revision() -> str:

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 LINE_EVERY_S = 10.0
+QUICK_S = 1.0
+"""Steps shorter than this go to the log only."""
 
 log = logging.getLogger("rayrank")
 
@@ -65,4 +67,5 @@ def progress(label: str, total: int | None, unit: str) -> Iterator[Callable[[int
                 say(f"{label}: {done:,}{f' of {total:,}' if total else ''} {unit}, {done / (now - started):,.0f}/s")
 
         yield advance
-    say(f"{label}: {done:,} {unit} in {time.monotonic() - started:.1f} s")
+    seconds = time.monotonic() - started
+    (say if seconds > QUICK_S else log.info)(f"{label}: {done:,} {unit} in {seconds:.1f} s")

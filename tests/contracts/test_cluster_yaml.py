@@ -35,7 +35,7 @@ def test_rays_schema_would_refuse_a_misspelt_key(prepared: dict[str, Any]) -> No
 def test_the_head_takes_no_work_from_the_workers(written: dict[str, Any]) -> None:
     head = written["available_node_types"][written["head_node_type"]]
     assert head["max_workers"] == 0
-    assert "GPU" not in head["resources"]
+    assert head["resources"] == {"CPU": 0}
 
 
 @pytest.mark.parametrize("name", ["cpu_worker", "gpu_worker"])

@@ -330,8 +330,8 @@ def test_a_reader_tells_the_place_of_a_flawed_passage(
 ) -> None:
     facts = read_part(tmp_path, kind, name, content)
     assert facts["num_passages"] == 0
-    assert facts[flaw]["count"] == 1
-    assert example in facts[flaw]["examples"][0]
+    assert facts["problems"][flaw]["count"] == 1
+    assert example in facts["problems"][flaw]["examples"][0]
 
 
 @pytest.mark.parametrize(
@@ -346,14 +346,16 @@ def test_a_reader_that_cannot_go_on_leaves_no_file(
 ) -> None:
     with pytest.raises(DatasetError, match=message):
         read_part(tmp_path, kind, name, content)
-    assert list((tmp_path / "storage").rglob("*.*")) == []
+    assert list((tmp_path / "storage").rglob("part-*")) == []
 
 
 def read_part(folder: Path, kind: str, name: str, content: bytes) -> dict[str, Any]:
-    from rayrank.stages.corpus import PassageWriter
+    from rayrank.stages.corpus import PassageWriter, save_tokenizer
+    from rayrank.text.pieces import load_tokenizer
 
     source = write(folder / "data", kind, {name: content})
     artifact = Artifact(str(folder / "storage"), "corpus", "key")
+    save_tokenizer(load_tokenizer(TextConfig().tokenizer), artifact)
     reader = PassageWriter(artifact, DatasetConfig(source=source, on_error="skip"), TextConfig())
     return reader.make({"name": "passages/part-0.parquet", "part": [str(folder / "data" / name), 0, None]})
 

@@ -17,6 +17,7 @@ from rayrank.datasets.msmarco_qa import MsMarcoQa
 from rayrank.datasets.source import Source
 from rayrank.datasets.trec import Trec
 from rayrank.errors import DatasetError
+from rayrank.progress import progress
 
 __all__ = ["KINDS", "absolute", "fingerprint", "open_source"]
 
@@ -56,13 +57,16 @@ def absolute(source: str) -> str:
     return f"{kind}{colon}{Path(path).expanduser().absolute()}"
 
 
-def fingerprint(source: Source) -> str:
-    """Return a digest of a source's content; where its files lie does not matter."""
+def fingerprint(source: Source, with_candidates: bool = False) -> str:
+    """Return a digest of a source's content; where local files lie does not matter."""
     digest = hashlib.sha256()
     # JSON keeps the pieces apart.
     digest.update(json.dumps([type(source).__name__, source.identity()]).encode())
-    for path in source.files():
-        digest.update(json.dumps([PurePosixPath(path).name, _content(path)]).encode())
+    files = source.files() + (source.candidate_files() if with_candidates else [])
+    with progress("fingerprint", len(files), "files") as advance:
+        for path in files:
+            digest.update(json.dumps([PurePosixPath(path).name, _content(path)]).encode())
+            advance(1)
     return digest.hexdigest()
 
 

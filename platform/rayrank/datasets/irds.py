@@ -2,7 +2,6 @@
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from typing import Any
 
 from rayrank.datasets.locate import named_split
@@ -10,16 +9,9 @@ from rayrank.datasets.source import Part, Source
 from rayrank.errors import DatasetError
 from rayrank.records import Judgment, Malformed, Passage, Query
 
-PASSAGE_BYTES = 1 << 10
-"""A guess, to cut parts of about the size asked for."""
-
 
 class Irds(Source):
-    """A dataset by its ir_datasets name; one without judgments of its own stands for its direct children.
-
-    A part counts documents. Slices need their number, which ir_datasets knows once it has built
-    its document store; before that the corpus is one part.
-    """
+    """A dataset by its ir_datasets name; one without judgments of its own stands for its direct children."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -37,14 +29,11 @@ class Irds(Source):
         return f"{self.name} {_package().__version__}"
 
     def parts(self, part_bytes: int) -> list[Part]:
-        count = _load(self.name).docs_count()
-        if not count:
-            return [Part(self.name)]
-        size = max(1, part_bytes // PASSAGE_BYTES)
-        return [Part(self.name, start, min(start + size, count)) for start in range(0, count, size)]
+        # The package knows how many documents there are only after a first read; a second try must find the same parts.
+        return [Part(self.name)]
 
     def passages(self, part: Part) -> Iterator[Passage | Malformed]:
-        for doc in _fetched(part.file, lambda: _docs(part)):
+        for doc in _fetched(part.file, _load(part.file).docs_iter):
             yield Passage(doc.doc_id, doc.default_text())
 
     def queries(self) -> Iterator[Query | Malformed]:
@@ -89,15 +78,6 @@ def _judged_children(name: str) -> list[str]:
     below = [other for other in _package().registry if other.rpartition("/")[0] == name]
     children = {other: _load(other) for other in below}
     return [other for other, child in children.items() if _is_judged(child) and child.docs_handler() is docs]
-
-
-def _docs(part: Part) -> Iterable[Any]:
-    docs: Any = _load(part.file).docs_iter()
-    if part.end is None:
-        return docs  # type: ignore[no-any-return]
-    if hasattr(docs, "__getitem__"):
-        return docs[part.start : part.end]  # type: ignore[no-any-return]
-    return islice(docs, part.start, part.end)
 
 
 def _fetched(name: str, read: Callable[[], Iterable[Any]]) -> Iterator[Any]:

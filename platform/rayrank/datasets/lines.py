@@ -67,10 +67,10 @@ def lines(part: Part) -> Iterator[Line]:
             yield Line(offset, data.rstrip(b"\r\n"))
 
 
-def line_number(part: Part, offset: int) -> int:
-    """Return a line's number in the whole file, from 1; reads the file up to there, so only for errors."""
+def lines_before(part: Part) -> int:
+    """Return how many lines of the file come before the part; reads the file up to there, so only for errors."""
     if not part.start:
-        return offset + 1
+        return 0
     before = 0
     with fsspec.open(part.file, "rb") as stream:
         remaining = part.start - 1
@@ -79,11 +79,12 @@ def line_number(part: Part, offset: int) -> int:
             before += block.count(b"\n")
             remaining -= len(block)
         stream.readline()
-    return before + 1 + offset + 1
+    return before + 1
 
 
 def rows(part: Part, parse: Callable[[str], Row | None]) -> Iterator[Row | Malformed]:
     """Yield each line parsed; `parse` returns None for a line to pass over and raises BadRow for a broken one."""
+    before: int | None = None
     for line in lines(part):
         if not line.data:
             continue
@@ -97,4 +98,6 @@ def rows(part: Part, parse: Callable[[str], Row | None]) -> Iterator[Row | Malfo
             if row is not None:
                 yield row
             continue
-        yield Malformed(part.file, line_number(part, line.offset), reason)
+        # Counted at the first broken line, and once: the file may be large and have many.
+        before = lines_before(part) if before is None else before
+        yield Malformed(part.file, before + line.offset + 1, reason)

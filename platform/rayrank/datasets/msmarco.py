@@ -29,15 +29,27 @@ class MsMarco(Source):
         qrels = _by_split(folder, "qrels")
         self.query_files = {split: _chosen(variants, qrels.get(split)) for split, variants in query_files.items()}
         self.qrels = {split: _chosen(variants, query_files.get(split)) for split, variants in qrels.items()}
-        self.candidate_files = find_all(folder, "top1000.*", required=False)
+        self._top1000 = _one_a_split(folder, find_all(folder, "top1000.*", required=False))
+        self._ignored = sorted(
+            path
+            for files, chosen in ((query_files, self.query_files), (qrels, self.qrels))
+            for split, variants in files.items()
+            for path in variants.values()
+            if path != chosen[split]
+        )
 
     def files(self) -> list[str]:
         return [
             self.collection,
             *self.query_files.values(),
             *self.qrels.values(),
-            *self.candidate_files,
         ]
+
+    def candidate_files(self) -> list[str]:
+        return self._top1000
+
+    def notes(self) -> list[str]:
+        return [f"{path} is not read: its split has a smaller or better matching file" for path in self._ignored]
 
     def parts(self, part_bytes: int) -> list[Part]:
         return split_bytes(self.collection, part_bytes)
@@ -54,7 +66,7 @@ class MsMarco(Source):
             yield from rows(Part(path), lambda line, split=split: trec_judgment(line, split))  # type: ignore[misc]
 
     def candidates(self) -> Iterator[Candidate | Malformed]:
-        for path in self.candidate_files:
+        for path in self._top1000:
             seen: Counter[str] = Counter()
             yield from rows(Part(path), lambda line, seen=seen: _candidate(line, seen))  # type: ignore[misc]
 
@@ -68,6 +80,18 @@ def _by_split(folder: str, kind: str) -> Files:
         if other != path:
             raise DatasetError(f"The dataset folder {folder} has {other} and {path}: keep one of them.")
     return found
+
+
+def _one_a_split(folder: str, paths: list[str]) -> list[str]:
+    found: dict[str, str] = {}
+    for path in paths:
+        name = PurePosixPath(path).name
+        if name.endswith((".tar.gz", ".zip")):
+            continue  # the download itself, left beside what came out of it
+        other = found.setdefault(name.removeprefix("top1000.").split(".")[0], path)
+        if other != path:
+            raise DatasetError(f"The dataset folder {folder} has {other} and {path}: keep one of them.")
+    return list(found.values())
 
 
 def _chosen(variants: dict[str, str], partner: dict[str, str] | None) -> str:

@@ -32,19 +32,26 @@ KINDS = {
 }
 
 
-class Problems:
-    """What was found so far."""
+class Counted:
+    """Flawed rows by kind: how many, and the first few."""
 
-    def __init__(self, config: DatasetConfig) -> None:
-        self._config = config
-        self._found: dict[str, dict[str, Any]] = {}
+    def __init__(self) -> None:
+        self.counts: dict[str, dict[str, Any]] = {}
 
     def add(self, kind: str, examples: Iterable[str], count: int | None = None) -> None:
         """Record flawed rows; `count` is given where `examples` are only some of them."""
         names = list(examples)
-        entry = self._found.setdefault(kind, {"count": 0, "examples": []})
+        entry = self.counts.setdefault(kind, {"count": 0, "examples": []})
         entry["count"] += len(names) if count is None else count
         entry["examples"] = (entry["examples"] + names)[:EXAMPLES]
+
+
+class Problems(Counted):
+    """Flawed rows, and what the configuration decides about them."""
+
+    def __init__(self, config: DatasetConfig) -> None:
+        super().__init__()
+        self._config = config
 
     def add_malformed(self, row: Malformed) -> None:
         """Record a line that cannot be read; where config says stop there is nothing to wait for."""
@@ -57,7 +64,7 @@ class Problems:
 
     def stop_if_decided(self) -> None:
         """Raise, as one sentence, the first kind found that the configuration says to stop at."""
-        for kind, entry in self._found.items():
+        for kind, entry in self.counts.items():
             if entry["count"] and self.stops_at(kind):
                 raise ProblemsFound(
                     f"The dataset {self._config.source} has {_amount(kind, entry)}; mend the source, or leave "
@@ -66,7 +73,7 @@ class Problems:
 
     def report(self) -> dict[str, dict[str, Any]]:
         """Tell the user what was left out and return it for the manifest."""
-        found = {kind: entry for kind, entry in self._found.items() if entry["count"]}
+        found = {kind: entry for kind, entry in self.counts.items() if entry["count"]}
         for kind, entry in found.items():
             say(f"dataset: left out {_amount(kind, entry)}")
         return found

@@ -29,6 +29,14 @@ class Source(ABC):
     def files(self) -> list[str]:
         """Return every file this source reads; their contents are its fingerprint."""
 
+    def candidate_files(self) -> list[str]:
+        """Return the files behind `candidates`; they count only for runs that use them."""
+        return []
+
+    def notes(self) -> list[str]:
+        """Return what a user should know of how the files were understood."""
+        return []
+
     def identity(self) -> str:
         """Return what besides the files decides the content (a generator's settings, a release)."""
         return ""

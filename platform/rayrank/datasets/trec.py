@@ -54,6 +54,11 @@ class Trec(Source):
             if not paths:
                 raise DatasetError(f"The dataset folder {folder} has no {what}: expected a file with {sign}.")
 
+        self._ignored = [file.path for file in found if not file.kind]
+
+    def notes(self) -> list[str]:
+        return [f"{path} is not read: neither documents, topics nor qrels" for path in self._ignored]
+
     def files(self) -> list[str]:
         documents, queries = self.marked_up + self.smart, self.marked_up_topics + self.smart_topics
         return [*documents, *queries, *self.qrels, *self.smart_qrels]

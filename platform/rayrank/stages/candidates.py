@@ -4,13 +4,15 @@ import json
 import time
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayrank.artifacts import Artifact, Store
 from rayrank.config import CandidatesConfig, IndexConfig, RunConfig
 from rayrank.progress import progress
+from rayrank.records import UNJUDGED
 from rayrank.retrieval.lucene import Searcher
-from rayrank.stages.cluster import node_cpus, start_ray
+from rayrank.stages.cluster import node_cpus, start_ray, threads_on_a_node
 from rayrank.stages.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.stages.provided import write_provided
 
@@ -36,7 +38,7 @@ class PartitionSearcher(PartitionWorker):
     ) -> None:
         self._artifact = artifact
         self._threads = threads
-        self._search = Searcher(index.local("lucene"), settings, candidates)
+        self._search = Searcher(index.local(index.manifest["lucene"]), settings, candidates)
 
     def make(self, item: dict[str, Any]) -> dict[str, Any]:
         found = self._search(item["query_ids"], item["texts"], self._threads)
@@ -53,7 +55,7 @@ def _search(config: RunConfig, index: Artifact, corpus: Artifact, artifact: Arti
     items, skipped = _partitions(corpus, config.candidates.partition_queries)
     start_ray()
     nodes = node_cpus()
-    threads = config.resources.search_threads or max(nodes)
+    threads = threads_on_a_node(config.resources.search_threads, "resources.search_threads")
     totals = {"num_queries": 0, "num_candidates": 0, "num_without": 0}
     arguments = {
         "artifact": artifact,
@@ -79,12 +81,11 @@ def _search(config: RunConfig, index: Artifact, corpus: Artifact, artifact: Arti
 
 
 def _partitions(corpus: Artifact, size: int) -> tuple[list[dict[str, Any]], int]:
-    """Return files of `size` queries, and how many training queries were passed over because nobody judged them."""
+    """Return files of `size` queries, and how many were passed over: nobody judged them, and no split asks for them."""
     queries = corpus.read_table("queries.parquet", ["query_id", "split", "text"])
     judged = corpus.read_table("judgments.parquet", ["query_id"])["query_id"]
-    useful = pc.or_(
-        pc.not_equal(queries["split"], "train"), pc.is_in(queries["query_id"], value_set=judged.combine_chunks())
-    )
+    held_out = pc.invert(pc.is_in(queries["split"], value_set=pa.array(["train", UNJUDGED])))
+    useful = pc.or_(held_out, pc.is_in(queries["query_id"], value_set=judged.combine_chunks()))
     skipped = len(queries)
     queries = queries.filter(useful)
     skipped -= len(queries)

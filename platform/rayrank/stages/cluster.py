@@ -8,6 +8,7 @@ from typing import Any
 import ray
 
 from rayrank.errors import ConfigError
+from rayrank.progress import say
 
 
 def start_ray() -> None:
@@ -39,6 +40,19 @@ def _join(address: str, options: dict[str, Any]) -> None:
         raise ConfigError(
             f"RAY_ADDRESS={address} cannot be joined: {reason}; start that cluster, or unset RAY_ADDRESS to work here."
         ) from None
+
+
+def threads_on_a_node(wanted: int | None, key: str) -> int:
+    """Return how many threads one worker gets, all cores of a node if nothing is said; more than any has would hang."""
+    most = max(node_cpus())
+    if wanted is None or wanted <= most:
+        return wanted or most
+    if not os.environ.get("RAY_ADDRESS"):
+        raise ConfigError(
+            f"{key}={wanted} cannot be used: this machine has {most} cores; lower it with --set {key}=..."
+        )
+    say(f"no node has the {wanted} cores that {key} asks for; waiting for the cluster to start one")
+    return wanted
 
 
 def cluster_cpus() -> int:

@@ -4,6 +4,7 @@ import json
 import tempfile
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,13 +14,14 @@ from rayrank.artifacts import Artifact, Store
 from rayrank.config import DatasetConfig, RunConfig, TextConfig
 from rayrank.datasets import open_source
 from rayrank.datasets.judged import Judged, read_judged
-from rayrank.datasets.problems import EXAMPLES, Problems
-from rayrank.datasets.shards import drop_rows, present_ids, repeated_rows
+from rayrank.datasets.problems import EXAMPLES, Counted, Problems
+from rayrank.datasets.shards import copy_without, num_rows, present_ids, repeated_rows
 from rayrank.datasets.source import Part, Source
 from rayrank.errors import DatasetError
 from rayrank.progress import progress, say
 from rayrank.records import JUDGMENTS, PASSAGES, QUERIES, Judgment, Malformed, Passage
-from rayrank.stages.partitions import FACTS, PartitionWorker, make_missing, read_facts
+from rayrank.stages.cluster import cluster_cpus, start_ray
+from rayrank.stages.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 
 if TYPE_CHECKING:
@@ -35,12 +37,14 @@ def run(config: RunConfig, store: Store) -> Artifact:
     started = time.monotonic()
     artifact = store.artifact("corpus", config)
     source = open_source(config.dataset)
+    for note in source.notes():
+        say(f"dataset: {note}")
     problems = Problems(config.dataset)
     judged = read_judged(source, config.dataset.source, problems)
     # Loaded here before any worker does: one that cannot be loaded is then one sentence.
-    _save_tokenizer(load_tokenizer(config.text.tokenizer), artifact)
-    num_passages = _write_passages(config, artifact, source, problems)
-    judged = _of_known_passages(artifact, judged, problems)
+    save_tokenizer(load_tokenizer(config.text.tokenizer), artifact)
+    shards = _write_passages(config, artifact, source, problems)
+    judged = _of_known_passages(artifact, shards, judged, problems)
     problems.stop_if_decided()
     if not judged.judgments:
         raise DatasetError(
@@ -52,13 +56,15 @@ def run(config: RunConfig, store: Store) -> Artifact:
     if judged.num_same_text:
         say(f"dataset: {judged.num_same_text:,} queries outside train have the text of a training query; kept")
     facts = {
-        "num_passages": num_passages,
+        "num_passages": sum(num_rows(artifact, name) for name in shards),
+        "shards": shards,
         "num_queries": len(judged.queries),
         "num_judgments": len(judged.judgments),
         "num_hidden": len(hidden),
         "num_same_text": judged.num_same_text,
         "splits": _splits(judged),
         "problems": problems.report(),
+        "notes": source.notes(),
     }
     return store.finish(artifact, config, started, facts)
 
@@ -73,7 +79,7 @@ class PassageWriter(PartitionWorker):
         self._encode = PieceEncoder(_tokenizer(artifact), text.passage_pieces)
 
     def make(self, item: dict[str, Any]) -> dict[str, Any]:
-        facts: dict[str, Any] = {"num_passages": 0, "malformed": [], "empty_passages": []}
+        num_passages, found = 0, Counted()
         with (
             self._artifact.create(item["name"]) as stream,
             pq.ParquetWriter(stream, PASSAGES, compression="zstd") as writer,
@@ -81,18 +87,18 @@ class PassageWriter(PartitionWorker):
             rows: list[Passage] = []
             for row in self._source.passages(Part(*item["part"])):
                 if isinstance(row, Malformed):
-                    facts["malformed"].append(f"{row.file} line {row.line}: {row.reason}")
+                    found.add("malformed", [f"{row.file} line {row.line}: {row.reason}"])
                     if self._problems.stops_at("malformed"):
                         break
                 elif not row.text.strip():
-                    facts["empty_passages"].append(row.passage_id)
+                    found.add("empty_passages", [row.passage_id])
                 else:
                     rows.append(row)
                 if len(rows) == ROWS_AT_ONCE:
-                    facts["num_passages"] += self._write(writer, rows)
+                    num_passages += self._write(writer, rows)
                     rows = []
-            facts["num_passages"] += self._write(writer, rows)
-            facts = _shortened(facts)
+            num_passages += self._write(writer, rows)
+            facts = {"num_passages": num_passages, "problems": found.counts}
             writer.add_key_value_metadata({FACTS: json.dumps(facts).encode()})
         return facts
 
@@ -104,72 +110,64 @@ class PassageWriter(PartitionWorker):
         return len(rows)
 
 
-def _shortened(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return facts with a few examples and a count instead of every flawed row."""
-    return {kind: value if kind == "num_passages" else _some(value) for kind, value in facts.items()}
-
-
-def _some(names: list[str]) -> dict[str, Any]:
-    return {"count": len(names), "examples": names[:EXAMPLES]}
-
-
-def _write_passages(config: RunConfig, artifact: Artifact, source: Source, problems: Problems) -> int:
-    """Write the shards, without repeated ids, and return how many passages they hold."""
+def _write_passages(config: RunConfig, artifact: Artifact, source: Source, problems: Problems) -> list[str]:
+    """Write the shards and return the names of those that make up the corpus, each passage id once."""
     parts = source.parts(config.dataset.part_bytes)
-    items = [{"name": f"passages/part-{i:05d}.parquet", "part": list(part)} for i, part in enumerate(parts)]
+    names = [f"passages/part-{number:05d}.parquet" for number in range(len(parts))]
+    items = [{"name": name, "part": list(part)} for name, part in zip(names, parts, strict=True)]
     num_passages = 0
-    with progress("corpus", None, "passages") as advance:
+    start_ray()
+    with progress("corpus", len(items), "parts") as advance:
         for facts in make_missing(
             artifact,
             items,
             PassageWriter,
             {"artifact": artifact, "dataset": config.dataset, "text": config.text},
-            actors=config.resources.readers,
+            actors=config.resources.readers or cluster_cpus(),
             cpus=1,
             label="corpus",
         ):
-            made = facts.pop("num_passages")
-            num_passages += made
-            for kind, entry in facts.items():
+            num_passages += facts["num_passages"]
+            for kind, entry in facts["problems"].items():
                 problems.add(kind, entry["examples"], entry["count"])
             problems.stop_if_decided()
-            advance(made)
+            advance(1)
     if not num_passages:
         raise DatasetError(f"The dataset {config.dataset.source} has no passages: check its corpus files.")
-    return num_passages - _drop_repeats(artifact, source, num_passages, problems)
+    return _without_repeats(artifact, names, num_passages, source, problems)
 
 
-def _drop_repeats(artifact: Artifact, source: Source, num_passages: int, problems: Problems) -> int:
-    """Leave out passages whose id stood earlier in the corpus, and return how many those were."""
-    repeated = repeated_rows(artifact, artifact.names("passages"), num_passages)
+def _without_repeats(
+    artifact: Artifact, names: list[str], num_passages: int, source: Source, problems: Problems
+) -> list[str]:
+    """Return shards in which no passage id stands twice: those that hold repeats are replaced by copies without."""
+    repeated = repeated_rows(artifact, names, num_passages)
+    if not source.repeats_passages:
+        for name, rows in repeated.items():
+            ids = artifact.read_table(name, ["passage_id"])["passage_id"].take(rows[:EXAMPLES]).to_pylist()
+            problems.add("duplicate_passages", ids, len(rows))
+        problems.stop_if_decided()
+    kept = {name: name.replace("passages/", "unique/") for name in repeated}
     for name, rows in repeated.items():
-        if not source.repeats_passages:
-            ids = artifact.read_table(name, ["passage_id"])["passage_id"].take(rows)
-            entry = _some(ids.to_pylist())
-            problems.add("duplicate_passages", entry["examples"], entry["count"])
-            problems.stop_if_decided()
-        # The footer tells a restart what was done here, so that the count stays whole.
-        facts = read_facts(artifact, name)
-        facts["num_passages"] -= len(rows)
-        if not source.repeats_passages:
-            facts["duplicate_passages"] = entry
-        drop_rows(artifact, name, rows, {FACTS: json.dumps(facts).encode()})
-    return sum(map(len, repeated.values()))
+        copy_without(artifact, name, kept[name], rows)
+    return [kept.get(name, name) for name in names]
 
 
-def _of_known_passages(artifact: Artifact, judged: Judged, problems: Problems) -> Judged:
+def _of_known_passages(artifact: Artifact, shards: list[str], judged: Judged, problems: Problems) -> Judged:
     wanted = {judgment.passage_id for judgment in judged.judgments}
-    unknown = wanted - present_ids(artifact, artifact.names("passages"), wanted)
+    unknown = wanted - present_ids(artifact, shards, wanted)
     lost = [judgment for judgment in judged.judgments if judgment.passage_id in unknown]
     problems.add("unknown_passages", [f"query {row.query_id}, passage {row.passage_id}" for row in lost])
     return judged._replace(judgments=[row for row in judged.judgments if row.passage_id not in unknown])
 
 
-def _save_tokenizer(tokenizer: "PreTrainedTokenizerFast", artifact: Artifact) -> None:
+def save_tokenizer(tokenizer: "PreTrainedTokenizerFast", artifact: Artifact) -> None:
     """Keep the tokenizer with the ids it made, whatever becomes of the place it came from."""
     with tempfile.TemporaryDirectory() as folder:
-        tokenizer.save_pretrained(folder)
-        artifact.put_folder(folder, "tokenizer")
+        for file in map(Path, tokenizer.save_pretrained(folder)):
+            if file.is_file():
+                with artifact.create(f"tokenizer/{file.name}") as stream:
+                    stream.write(file.read_bytes())
 
 
 def _tokenizer(artifact: Artifact) -> str:

@@ -15,7 +15,7 @@ from rayrank.evaluation.metrics import PerQuery, per_query
 from rayrank.evaluation.run_files import read_trec, write_msmarco, write_trec
 from rayrank.evaluation.significance import compare, mean_interval
 
-RUNS = {"bm25": "candidates"}
+RUNS = {"bm25": "candidates", "provided": "candidates"}
 """The runs that have a name, and the stage that makes each."""
 
 
@@ -70,6 +70,12 @@ def _read_run(name: str, split: str, config: RunConfig, store: Store) -> pa.Tabl
     if name not in RUNS:
         with Path(name).open("rb") as stream:
             return read_trec(stream, name)
+    first_stage = config.candidates.first_stage
+    if RUNS[name] == "candidates" and name != first_stage:
+        raise ConfigError(
+            f"The run {name} is not what candidates.first_stage={first_stage} makes: name the run {first_stage}, or "
+            f"change candidates.first_stage."
+        )
     artifact = store.require(RUNS[name], config)
     files = artifact.names(split)
     if not files:

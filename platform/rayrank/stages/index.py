@@ -2,48 +2,66 @@
 
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray.exceptions import RayTaskError
 
 from rayrank.artifacts import Artifact, Store
 from rayrank.config import IndexConfig, RunConfig
-from rayrank.errors import RayrankError
-from rayrank.progress import progress
+from rayrank.errors import RayrankError, StorageError
+from rayrank.progress import log, progress
 from rayrank.retrieval.lucene import Indexer
-from rayrank.stages.cluster import node_cpus, start_ray
+from rayrank.stages.cluster import start_ray, threads_on_a_node
 
 
 def run(config: RunConfig, store: Store) -> Artifact:
-    """Return the index artifact: lucene/."""
+    """Return the index artifact: one folder, which its manifest names."""
     if done := store.find("index", config):
         return done
     started = time.monotonic()
     corpus, artifact = store.require("corpus", config), store.artifact("index", config)
     total = corpus.manifest["num_passages"]
     start_ray()
-    threads = config.resources.index_threads or max(node_cpus())
+    threads = threads_on_a_node(config.resources.index_threads, "resources.index_threads")
+    # Two jobs may be building this index at once; the manifest names the folder of the one that finished.
+    name = f"lucene-{uuid.uuid4().hex[:8]}"
     indexed = 0
     with progress("index", total, "passages") as advance:
         task: Any = ray.remote(num_cpus=threads)(_build)
-        for answer in task.remote(corpus, artifact, config.index, threads):
-            count: int = ray.get(answer)
+        for answer in task.remote(corpus, artifact, name, config.index, threads):
+            count = _got(answer)
             indexed += count
             advance(count)
-    if indexed != total:
-        raise RayrankError(f"The index took {indexed} of {total} passages: delete {artifact.url} and run again.")
-    return store.finish(artifact, config, started, {"num_passages": indexed})
+            if indexed == total:
+                log.info("index: merging segments and storing")
+    if not artifact.exists(name):
+        raise StorageError(
+            f"--storage {artifact.root} is not one place for all nodes: the index that a worker wrote is not there; "
+            f"use a bucket or a network file system."
+        )
+    return store.finish(artifact, config, started, {"num_passages": indexed, "lucene": name})
 
 
-def _build(corpus: Artifact, artifact: Artifact, config: IndexConfig, threads: int) -> Iterator[int]:
+def _got(answer: Any) -> int:
+    try:
+        return int(ray.get(answer))
+    except RayTaskError as error:
+        if isinstance(error.cause, RayrankError):
+            raise error.cause from None
+        raise
+
+
+def _build(corpus: Artifact, artifact: Artifact, name: str, config: IndexConfig, threads: int) -> Iterator[int]:
     """Yield how many passages were just added; in a worker, since a JVM stays in the process that started it."""
     with tempfile.TemporaryDirectory() as folder:
         place = str(Path(folder) / "lucene")
         with Indexer(place, config, threads) as indexer:
-            for name in corpus.names("passages"):
-                for batch in corpus.batches(name, ["passage_id", "text"], rows=10_000):
+            for shard in corpus.manifest["shards"]:
+                for batch in corpus.batches(shard, ["passage_id", "text"], rows=10_000):
                     indexer.add(batch.column(0).to_pylist(), batch.column(1).to_pylist())
                     yield len(batch)
-        artifact.put_folder(place, "lucene")
+        artifact.put_folder(place, name)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import ray
 
 from rayrank.artifacts import Artifact
-from rayrank.errors import RayrankError
+from rayrank.errors import RayrankError, StorageError
 from rayrank.progress import say
 from rayrank.stages.cluster import cluster_cpus, start_ray
 
@@ -52,7 +52,7 @@ def make_missing(
 
     `actors` is how many work at the same time, one a core if none is given.
     """
-    present = {name for folder in {_folder(item) for item in items} for name in artifact.names(folder)}
+    present = _present(artifact, items)
     found = [item for item in items if item["name"] in present]
     missing = [item for item in items if item["name"] not in present]
     if found:
@@ -75,6 +75,12 @@ def make_missing(
         if "error" in facts:
             raise _named(facts["error"])(*facts["arguments"])
         yield facts
+    lost = {item["name"] for item in items} - _present(artifact, items)
+    if lost:
+        raise StorageError(
+            f"--storage {artifact.root} is not one place for all nodes: {len(lost)} files that workers wrote are not "
+            f"there; use a bucket or a network file system."
+        )
 
 
 def read_facts(artifact: Artifact, name: str) -> dict[str, Any]:
@@ -83,8 +89,9 @@ def read_facts(artifact: Artifact, name: str) -> dict[str, Any]:
         return json.loads(pq.read_metadata(stream).metadata[FACTS])  # type: ignore[no-any-return]
 
 
-def _folder(item: dict[str, Any]) -> str:
-    return str(item["name"]).rsplit("/", 1)[0]
+def _present(artifact: Artifact, items: list[dict[str, Any]]) -> set[str]:
+    folders = {str(item["name"]).rsplit("/", 1)[0] for item in items}
+    return {name for folder in folders for name in artifact.names(folder)}
 
 
 def _named(kind: str) -> type[RayrankError]:

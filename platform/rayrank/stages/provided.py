@@ -5,12 +5,12 @@ from itertools import islice
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rayrank.artifacts import Artifact
 from rayrank.config import RunConfig
 from rayrank.datasets import open_source
 from rayrank.datasets.problems import Problems
-from rayrank.datasets.shards import present_ids
 from rayrank.errors import DatasetError
 from rayrank.progress import progress
 from rayrank.records import CANDIDATES, Candidate, Malformed
@@ -19,17 +19,21 @@ ROWS_AT_ONCE = 1_000_000
 
 
 def write_provided(config: RunConfig, corpus: Artifact, artifact: Artifact) -> dict[str, Any]:
-    """Write the source's own candidates, of known queries and passages, a folder a split."""
+    """Write the source's own candidates, all of them: they come in no order that a depth could cut."""
     problems = Problems(config.dataset)
     queries = corpus.read_table("queries.parquet", ["query_id", "split"])
     splits = dict(zip(queries["query_id"].to_pylist(), queries["split"].to_pylist(), strict=True))
+    # The ids alone, read once.
+    known = pa.concat_arrays(
+        [batch.column(0) for name in corpus.manifest["shards"] for batch in corpus.batches(name, ["passage_id"])]
+    )
     rows = iter(open_source(config.dataset).candidates())
     files: Counter[str] = Counter()
     seen: set[str] = set()
     num_candidates = 0
     with progress("candidates", None, "rows") as advance:
         while chunk := list(islice(rows, ROWS_AT_ONCE)):
-            kept = _usable(chunk, splits, corpus, config.candidates.depth, problems)
+            kept = _usable(chunk, splits, known, problems)
             for split in sorted({splits[row.query_id] for row in kept}):
                 part = [row for row in kept if splits[row.query_id] == split]
                 table = pa.Table.from_pylist([row._asdict() for row in part], schema=CANDIDATES)
@@ -52,7 +56,7 @@ def write_provided(config: RunConfig, corpus: Artifact, artifact: Artifact) -> d
 
 
 def _usable(
-    chunk: list[Candidate | Malformed], splits: dict[str, str], corpus: Artifact, depth: int, problems: Problems
+    chunk: list[Candidate | Malformed], splits: dict[str, str], known: pa.Array, problems: Problems
 ) -> list[Candidate]:
     rows: list[Candidate] = []
     for row in chunk:
@@ -60,10 +64,10 @@ def _usable(
             problems.add_malformed(row)
         elif row.query_id not in splits:
             problems.add("unknown_queries", [f"query {row.query_id} among the candidates"])
-        elif row.rank <= depth:
+        else:
             rows.append(row)
-    known = present_ids(corpus, corpus.names("passages"), {row.passage_id for row in rows})
-    lost = [row for row in rows if row.passage_id not in known]
+    there = pc.is_in(pa.array([row.passage_id for row in rows], pa.string()), value_set=known).to_pylist()
+    lost = [row for row, found in zip(rows, there, strict=True) if not found]
     problems.add("unknown_passages", [f"passage {row.passage_id} among the candidates" for row in lost])
     problems.stop_if_decided()
-    return [row for row in rows if row.passage_id in known]
+    return [row for row, found in zip(rows, there, strict=True) if found]

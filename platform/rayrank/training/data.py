@@ -49,7 +49,7 @@ def load(
     """Read the corpus and join the named splits to it."""
     queries = corpus.read_table("queries.parquet", ["query_id", "query_type", "piece_ids"])
     columns = ["passage_id", "piece_ids"]
-    passages = pa.concat_tables([corpus.read_table(name, columns) for name in corpus.names("passages")])
+    passages = pa.concat_tables([corpus.read_table(name, columns) for name in corpus.manifest["shards"]])
     special = SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id)
     types = _type_pieces(queries["query_type"], tokenizer) if inputs.query_type else None
     query_ids, passage_ids = (table[0].combine_chunks() for table in (queries, passages))

@@ -127,7 +127,7 @@ def test_an_exception_while_writing_leaves_nothing_behind(root: str, error: type
 def test_an_exception_while_rewriting_leaves_the_old_file(root: str) -> None:
     artifact = Store(root).artifact("corpus", demo())
     artifact.write_json("facts.json", {"old": True})
-    with pytest.raises(OSError, match="full"):
+    with pytest.raises(StorageError, match="full"):
         write_half(artifact, "facts.json", OSError("full"))
     assert artifact.read_json("facts.json") == {"old": True}
     assert files(artifact) == {"facts.json"}
@@ -194,12 +194,14 @@ def test_a_folder_is_stored_whole_and_found_on_this_machine(root: str, folder: P
     assert contents(artifact.local("lucene")) == {"top.txt": "top", "deep/deeper/low.txt": "low"}
 
 
-def test_storing_a_folder_again_replaces_it(root: str, folder: Path, disk: Path) -> None:
-    artifact = Store(root).artifact("index", demo())
-    artifact.put_folder(str(folder), "lucene")
-    (folder / "top.txt").rename(folder / "new.txt")
-    artifact.put_folder(f"{folder}/", "lucene")
-    assert contents(artifact.local("lucene")) == {"new.txt": "top", "deep/deeper/low.txt": "low"}
+def test_storage_that_fails_while_writing_is_one_sentence(tmp_path: Path, folder: Path) -> None:
+    store = Store(str(tmp_path / "store"))
+    (tmp_path / "store" / "index").write_text("a file where the stage's folder belongs")
+    artifact = store.artifact("index", demo())
+    with pytest.raises(StorageError, match=r"index/.*/x\.json cannot be written: .*; make room there, or name another"):
+        artifact.write_json("x.json", {})
+    with pytest.raises(StorageError, match="cannot be written"):
+        artifact.put_folder(str(folder), "lucene")
 
 
 @pytest.mark.parametrize("prefix", ["", "file://"])

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from rayrank.datasets import fingerprint
 from rayrank.datasets.msmarco import MsMarco
 from rayrank.errors import DatasetError
 from rayrank.records import Candidate, Judgment, Malformed, Passage, Query
@@ -42,6 +43,7 @@ def test_a_small_pair_is_read_instead_of_the_whole_one(tmp_path: Path) -> None:
     assert list(source.queries()) == [Query("11", "small query", "dev")]
     assert list(source.judgments()) == [Judgment("11", "0", 1, "dev")]
     assert not any("dev.tsv" in path for path in source.files())
+    assert [note.split()[0].rsplit("/")[-1] for note in source.notes()] == ["qrels.dev.tsv", "queries.dev.tsv"]
 
 
 def test_small_queries_without_small_judgments_leave_the_whole_pair(tmp_path: Path) -> None:
@@ -92,3 +94,20 @@ def test_what_is_missing_or_doubled_is_named(tmp_path: Path) -> None:
     (tmp_path / "collection.tsv").unlink()
     with pytest.raises(DatasetError, match=r"collection\.tsv"):
         MsMarco(str(tmp_path))
+
+
+def test_a_download_beside_its_extract_is_passed_over_and_two_extracts_are_refused(tmp_path: Path) -> None:
+    row = "10\t0\tdev query\tfirst passage\n"
+    source = MsMarco(write(tmp_path, top1000__dev__tsv=row, top1000__dev__tar__gz="whole download"))
+    assert list(source.candidates()) == [Candidate("10", "0", 1, -1.0)]
+    with pytest.raises(DatasetError, match="keep one of them"):
+        MsMarco(write(tmp_path, top1000__dev=row))
+
+
+def test_candidates_count_for_the_fingerprint_only_where_they_are_used(tmp_path: Path) -> None:
+    source = MsMarco(write(tmp_path, top1000__dev__tsv="10\t0\tdev query\tfirst passage\n"))
+    before = [fingerprint(source, used) for used in (False, True)]
+    write(tmp_path, top1000__dev__tsv="10\t1\tdev query\tsecond passage\n")
+    after = [fingerprint(source, used) for used in (False, True)]
+    assert before[0] == after[0]
+    assert before[1] != after[1]

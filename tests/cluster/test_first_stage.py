@@ -1,0 +1,58 @@
+"""The first stage on real data, and what it refuses."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rayrank.artifacts import Store
+from rayrank.config import RunConfig
+from rayrank.errors import ConfigError, StorageError
+from rayrank.stages.cluster import node_cpus, threads_on_a_node
+from rayrank.stages.partitions import PartitionWorker, make_missing
+
+
+def test_bm25_on_insuranceqa_is_what_an_independent_bm25_gives(shared_data: Path, tmp_path: Path) -> None:
+    common = ["--preset", "minilm", "--dataset", f"beir:{shared_data / 'insuranceqa'}", "--storage", str(tmp_path)]
+    common += ["--set", "candidates.depth=100"]
+    pipeline = [sys.executable, "-m", "jobs.run_pipeline", *common, "--until", "candidates"]
+    subprocess.run(pipeline, check=True)
+    summary = tmp_path / "summary.json"
+    measured = [sys.executable, "-m", "jobs.evaluate", *common, "--run", "bm25", "--split", "dev"]
+    subprocess.run([*measured, "--json", str(summary)], check=True)
+
+    (stage,) = json.loads(summary.read_text())["stages"]
+    figures = stage["evaluation"]["metrics"]
+    assert 0.25 <= figures["MRR@10"]["mean"] <= 0.30
+    assert figures["MRR@10"]["low"] < 0.270 < figures["MRR@10"]["high"]
+    lines = (Path(stage["path"]) / "run.trec").read_text().splitlines()
+    found = {(line.split()[0], line.split()[2]) for line in lines}
+    qrels = [line.split("\t") for line in (shared_data / "insuranceqa/qrels/dev.tsv").read_text().splitlines()[1:]]
+    reached = {query_id for query_id, passage_id, _ in qrels if (query_id, passage_id) in found}
+    assert len(reached) / 2000 == pytest.approx(0.71, abs=0.01)
+
+
+def test_files_that_do_not_reach_the_storage_are_no_finished_artifact(ray_cluster: None, tmp_path: Path) -> None:
+    class Forgetful(PartitionWorker):
+        """Says it wrote a file that nobody finds: what a node's own disk looks like from another node."""
+
+        def make(self, item: dict[str, object]) -> dict[str, object]:
+            return {}
+
+    artifact = Store(str(tmp_path)).artifact("candidates", RunConfig())
+    items = [{"name": "dev/part-00000.parquet"}]
+
+    with pytest.raises(StorageError, match="is not one place for all nodes: 1 files that workers wrote are not there"):
+        list(make_missing(artifact, items, Forgetful, {}, actors=1, cpus=1, label="candidates"))
+
+
+def test_more_threads_than_the_machine_has_are_refused_instead_of_waited_for(ray_cluster: None) -> None:
+    most = max(node_cpus())
+
+    assert threads_on_a_node(None, "resources.index_threads") == most
+    with pytest.raises(
+        ConfigError, match=rf"resources\.index_threads={most + 1} cannot be used: this machine has {most}"
+    ):
+        threads_on_a_node(most + 1, "resources.index_threads")
