@@ -20,6 +20,7 @@ def start_ray() -> None:
     if address:
         _join(address, quiet)
     else:
+        say("starting Ray on this machine")
         ray.init(address="local", include_dashboard=False, **quiet)
     ray.data.DataContext.get_current().enable_progress_bars = False
     for name in ("ray", "ray.data", "ray.serve", "ray.train", "ray.tune"):

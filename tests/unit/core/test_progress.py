@@ -1,0 +1,73 @@
+"""What a user sees of long work, on a terminal and anywhere else."""
+
+import io
+import logging
+
+import pytest
+
+from rayrank import progress as shown
+from rayrank.progress import keep_screen, progress, say
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def look(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    monkeypatch.setattr(shown, "_screen", None)
+    monkeypatch.setattr(shown, "QUICK_S", -1.0)
+    stream = io.StringIO()
+    keep_screen(stream)
+    return stream
+
+
+def test_away_from_a_terminal_there_are_lines_now_and_then_and_one_at_the_end(
+    look: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shown, "LINE_EVERY_S", 0.0)
+
+    with progress("index", 2000, "passages") as advance:
+        advance(1500)
+        advance(500)
+
+    lines = look.getvalue().splitlines()
+    assert [line.split(",")[0] for line in lines[:1]] == ["index: 1"]
+    assert lines[0].startswith("index: 1,500 of 2,000 passages, ")
+    assert lines[-1].startswith("index: 2,000 passages in ")
+    assert "\x1b" not in look.getvalue()
+
+
+def test_on_a_terminal_a_bar_counts_up_and_gives_way_to_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown, "_screen", None)
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    keep_screen(stream)
+
+    with progress("candidates", 10, "queries") as advance:
+        advance(4)
+        say("4 of 8 partitions were there already")
+
+    assert "4/10" in stream.getvalue()
+    assert "4 of 8 partitions were there already\n" in stream.getvalue()
+
+
+def test_a_quick_step_leaves_its_line_in_the_log_only(
+    look: io.StringIO, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(shown, "QUICK_S", 60.0)
+
+    with caplog.at_level(logging.INFO), progress("corpus: check ids", 1, "shards") as advance:
+        advance(1)
+
+    assert look.getvalue() == ""
+    assert "corpus: check ids: 1 shards in " in caplog.text
+
+
+def test_long_paths_and_brackets_are_said_as_they_are(look: io.StringIO) -> None:
+    message = "error: The file /" + "very/long/" * 30 + "corpus.jsonl [bold] line 17 cannot be read."
+
+    say(message)
+
+    assert look.getvalue() == message + "\n"
