@@ -1,4 +1,4 @@
-"""One embedded Ray for the tests that need one."""
+"""An embedded Ray for a file of tests."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ import ray
 from rayrank.stages.cluster import start_ray
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[None]:
     start_ray()
     yield

@@ -38,7 +38,9 @@ def head(environment: dict[str, str]) -> Iterator[str]:
     # Unix sockets have short names only, so not pytest's long folder.
     with tempfile.TemporaryDirectory(prefix="ray") as folder:
         command = [RAY, "start", "--head", "--block", "--num-cpus=2", f"--port={free_port()}", f"--temp-dir={folder}"]
-        process = subprocess.Popen([*command, f"--dashboard-port={port}"], env=environment, stdout=subprocess.DEVNULL)
+        # Another Ray on this machine has the usual ports, the one of the agent that starts jobs among them.
+        command += [f"--dashboard-port={port}", f"--dashboard-agent-listen-port={free_port()}"]
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
         try:
             yield _answering(f"http://127.0.0.1:{port}")
         finally:
