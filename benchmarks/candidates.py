@@ -67,7 +67,8 @@ def compare(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]
     )
     store = Store(str(folder / "storage"))
     corpus.run(config, store)
-    lucene = index.run(config, store).local("lucene")
+    built = index.run(config, store)
+    lucene = built.local(built.manifest["lucene"])
     texts = corpus.run(config, store).read_table("queries.parquet", ["query_id", "text"])
     plain_file = folder / "plain.parquet"
     rounds = []
@@ -134,10 +135,12 @@ def measured(work: Callable[[], object]) -> dict[str, float]:
     watcher = threading.Thread(target=watch)
     watcher.start()
     started = time.perf_counter()
-    work()
-    seconds = time.perf_counter() - started
-    ended.set()
-    watcher.join()
+    try:
+        work()
+    finally:
+        seconds = time.perf_counter() - started
+        ended.set()
+        watcher.join()
     return {"seconds": seconds, "peak_mb": peak / 1e6}
 
 
