@@ -20,7 +20,6 @@ from rayrank.datasets.source import Part, Source
 from rayrank.errors import DatasetError
 from rayrank.progress import progress, say
 from rayrank.records import JUDGMENTS, PASSAGES, QUERIES, Judgment, Malformed, Passage
-from rayrank.stages.cluster import cluster_cpus, start_ray
 from rayrank.stages.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 
@@ -116,14 +115,13 @@ def _write_passages(config: RunConfig, artifact: Artifact, source: Source, probl
     names = [f"passages/part-{number:05d}.parquet" for number in range(len(parts))]
     items = [{"name": name, "part": list(part)} for name, part in zip(names, parts, strict=True)]
     num_passages = 0
-    start_ray()
     with progress("corpus", len(items), "parts") as advance:
         for facts in make_missing(
             artifact,
             items,
             PassageWriter,
             {"artifact": artifact, "dataset": config.dataset, "text": config.text},
-            actors=config.resources.readers or cluster_cpus(),
+            actors=config.resources.readers,
             cpus=1,
             label="corpus",
         ):

@@ -171,19 +171,23 @@ def test_other_vocabularies_give_one_word_a_word_and_punctuation_its_own(kind: s
     assert any(len(word) > 1 for word in words)
 
 
-def test_without_multi_piece_words_the_encoder_answers_bit_for_bit_as_plain_bert(
-    bert: PreTrainedTokenizerFast, table: torch.Tensor
-) -> None:
+def small_encoder(vocabulary: int) -> BertModel:
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(bert),
+        vocab_size=vocabulary,
         hidden_size=32,
         num_hidden_layers=2,
         num_attention_heads=4,
         intermediate_size=64,
         attn_implementation="sdpa",
     )
-    encoder = BertModel(config).eval()
+    return BertModel(config).eval()
+
+
+def test_without_multi_piece_words_the_encoder_answers_bit_for_bit_as_plain_bert(
+    bert: PreTrainedTokenizerFast, table: torch.Tensor
+) -> None:
+    encoder = small_encoder(len(bert))
     batch = bert(
         ["where is the red house", "who made the long bridge over the river"], padding=True, return_tensors="pt"
     )
@@ -203,16 +207,7 @@ def test_without_multi_piece_words_the_encoder_answers_bit_for_bit_as_plain_bert
 def test_a_multi_piece_word_changes_what_the_encoder_answers(
     bert: PreTrainedTokenizerFast, table: torch.Tensor
 ) -> None:
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(bert),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        attn_implementation="sdpa",
-    )
-    encoder = BertModel(config).eval()
+    encoder = small_encoder(len(bert))
     batch = bert("where is the bogue", return_tensors="pt")
 
     with torch.no_grad():
