@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +19,9 @@ from rayrank import overrides
 from rayrank.artifacts import Artifact, Store
 from rayrank.config import RunConfig
 from rayrank.datasets import absolute, fingerprint, open_source
+from rayrank.datasets.labelled import labels_digest
 from rayrank.errors import ConfigError, RayrankError, StorageError
+from rayrank.flow import RUNS
 from rayrank.presets import PRESETS
 from rayrank.progress import keep_screen, say, screen
 
@@ -54,14 +56,17 @@ def configure(arguments: Arguments, extra: Sequence[str] = ()) -> RunConfig:
     provided = config.candidates.first_stage == "provided"
     dataset = dataset.model_copy(update={"fingerprint": fingerprint(open_source(dataset), provided)})
     runs = _digest(config.evaluate.run) + (_digest(config.evaluate.baseline) if config.evaluate.baseline else "")
+    labels = labels_digest(config.typer.labels, "typer.labels") if config.typer.labels else ""
     return config.model_copy(
-        update={"dataset": dataset, "evaluate": config.evaluate.model_copy(update={"fingerprint": runs})}
+        update={
+            "dataset": dataset,
+            "typer": config.typer.model_copy(update={"fingerprint": labels}),
+            "evaluate": config.evaluate.model_copy(update={"fingerprint": runs}),
+        }
     )
 
 
 def _digest(run: str) -> str:
-    from rayrank.stages.evaluate import RUNS
-
     if run in RUNS:
         return ""
     try:
@@ -73,16 +78,40 @@ def _digest(run: str) -> str:
         ) from None
 
 
-def run_job(arguments: Arguments, stages: Sequence[str], extra: Sequence[str] = ()) -> None:
+Plan = Callable[[RunConfig], Sequence[tuple[str, RunConfig]]]
+"""From a job's configuration to the stages it runs, each with its own."""
+
+
+def run_job(arguments: Arguments, stages: Sequence[str] | Plan, extra: Sequence[str] = ()) -> None:
     """Run stages in order, print the summary, and exit with 0, or with 2 and one sentence."""
+
+    def run_stages(config: RunConfig, store: Store, log_file: str) -> None:
+        plan = stages(config) if callable(stages) else [(stage, config) for stage in stages]
+        _run_stages(arguments, plan, store, log_file)
+
+    _attempt(arguments, run_stages, extra)
+
+
+def run_task(arguments: Arguments, task: Callable[[RunConfig, Store], dict[str, Any]]) -> None:
+    """Do something else with what is on storage, print the findings among its facts, and exit as `run_job` does."""
+
+    def show_facts(config: RunConfig, store: Store, log_file: str) -> None:
+        summary = {**task(config, store), "log": log_file}
+        with redirect_stdout(sys.__stdout__):
+            sys.stdout.write("\n".join([*summary["findings"], f"log: {log_file}", ""]))
+        _write_json(arguments.json, summary)
+
+    _attempt(arguments, show_facts, ())
+
+
+def _attempt(arguments: Arguments, work: Callable[[RunConfig, Store, str], None], extra: Sequence[str]) -> None:
     log_file = "no log, which was not open yet"
     try:
         _check_json(arguments.json)
         _check_storage(arguments.storage)
         store = Store(arguments.storage)
         log_file = _log_to_file(store)
-        config = configure(arguments, extra)
-        _run_stages(arguments, stages, config, store, log_file)
+        work(configure(arguments, extra), store, log_file)
     except RayrankError as error:
         say(f"error: {error}")
         sys.exit(2)
@@ -95,13 +124,13 @@ def run_job(arguments: Arguments, stages: Sequence[str], extra: Sequence[str] = 
         sys.exit(130)
 
 
-def _run_stages(arguments: Arguments, stages: Sequence[str], config: RunConfig, store: Store, log_file: str) -> None:
+def _run_stages(arguments: Arguments, plan: Sequence[tuple[str, RunConfig]], store: Store, log_file: str) -> None:
     # Imported only now, as the stages are below: with Ray and SciPy behind them they take seconds, and a typo is
     # answered at once.
     from jobs.summary import show, summarise
 
     results: list[tuple[Artifact, bool]] = []
-    for stage in stages:
+    for stage, config in plan:
         reused = store.find(stage, config) is not None
         results.append((import_module(f"rayrank.stages.{stage}").run(config, store), reused))
     summary = summarise(results, log_file)

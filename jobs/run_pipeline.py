@@ -1,11 +1,32 @@
-"""Run the whole flow, from a dataset to an evaluated run; what exists already is reused."""
+"""Run the whole flow, from a dataset to a re-ranker measured beside BM25; what exists already is reused."""
 
 from jobs.entry import parser, run_job
-from rayrank.flow import FLOW
+from rayrank.config import RunConfig
+from rayrank.flow import FLOW, plan
+
+
+def whole(config: RunConfig) -> list[tuple[str, RunConfig]]:
+    """Return every stage the configuration needs, then one evaluation a run, each against the first stage."""
+    first = config.candidates.first_stage
+    trained = ["pointwise", *(["drbert"] if config.listwise.enabled else [])]
+    stages: dict[tuple[str, RunConfig], None] = {}
+    for run in [first, *trained]:
+        chosen = {"run": run, "baseline": "" if run == first else first}
+        evaluated = config.model_copy(update={"evaluate": config.evaluate.model_copy(update=chosen)})
+        *before, last = plan("evaluate", evaluated)
+        stages.update(dict.fromkeys((stage, config) for stage in before))
+        stages[last, evaluated] = None
+    if config.listwise.enabled and config.noise.threshold < 1:
+        stages["noise_report", config] = None
+    # Evaluations last, so that their tables stand together.
+    return sorted(stages, key=lambda entry: entry[0] == "evaluate")
+
 
 if __name__ == "__main__":
-    stages = list(FLOW)
     options = parser(__doc__)
-    options.add_argument("--until", choices=stages, default=stages[-1], help="the last stage to run")
+    options.add_argument("--until", choices=list(FLOW), help="the last stage to run, with all that it needs")
     arguments = options.parse_args()
-    run_job(arguments, stages[: stages.index(arguments.until) + 1])
+    if arguments.until:
+        run_job(arguments, lambda config: [(stage, config) for stage in plan(arguments.until, config)])
+    else:
+        run_job(arguments, whole)

@@ -1,5 +1,6 @@
 """A job's summary: facts first, then the same facts for a person."""
 
+import sys
 from typing import Any
 
 from rich.console import Console
@@ -7,10 +8,19 @@ from rich.text import Text
 
 from rayrank.artifacts import Artifact
 from rayrank.evaluation.significance import Comparison, Interval
-from rayrank.evaluation.table import Row, metrics_table
+from rayrank.evaluation.table import Row, difference_text, metrics_table, p_text
 
 # Counts a person wants to see of each stage; the manifest has the rest.
-SHOWN = ("num_passages", "num_queries", "num_judgments", "num_hidden", "num_candidates", "num_without")
+SHOWN = (
+    "num_passages",
+    "num_queries",
+    "num_judgments",
+    "num_hidden",
+    "num_candidates",
+    "num_without",
+    "num_running_words",
+    "num_distinct_words",
+)
 
 
 def summarise(results: list[tuple[Artifact, bool]], log_file: str) -> dict[str, Any]:
@@ -24,37 +34,61 @@ def summarise(results: list[tuple[Artifact, bool]], log_file: str) -> dict[str, 
         if "metrics" in manifest:
             names = ("run", "baseline", "split", "num_queries", "num_without_results", "metrics")
             fact["evaluation"] = {name: manifest[name] for name in names}
+        if "findings" in manifest:
+            fact["findings"] = manifest["findings"]
         stages.append(fact)
     return {"stages": stages, "log": log_file}
 
 
 def show(summary: dict[str, Any]) -> None:
     """Print a summary."""
-    console = Console()
+    # Away from a terminal nobody needs lines broken at 80 characters.
+    console = Console() if sys.stdout.isatty() else Console(width=120)
     for fact in summary["stages"]:
         made = "reused" if fact["reused"] else f"{fact['seconds']:.1f} s"
         counts = [f"{count:,} {name.removeprefix('num_').replace('_', ' ')}" for name, count in fact["counts"].items()]
         counts += [f"{count:,} {kind.replace('_', ' ')} left out" for kind, count in fact["left_out"].items()]
-        line = f"{fact['stage']:<12}{made:>8}  {', '.join(counts)}".rstrip()
+        line = f"{fact['stage']:<16}{made:>8}  {', '.join(counts)}".rstrip()
         # Paths stay whole, to be copied, however narrow the screen.
-        console.print(Text(f"{line}\n{'':22}{fact['path']}"), soft_wrap=True)
+        console.print(Text(f"{line}\n{'':26}{fact['path']}"), soft_wrap=True)
     for fact in summary["stages"]:
-        if "evaluation" in fact:
-            _show_evaluation(fact["evaluation"], console)
+        for line in fact.get("findings", []):
+            console.print(Text(line), soft_wrap=True)
+    evaluations = [fact["evaluation"] for fact in summary["stages"] if "evaluation" in fact]
+    if evaluations:
+        _show_evaluations(evaluations, console)
     console.print(Text(f"log: {summary['log']}"), soft_wrap=True)
 
 
-def _show_evaluation(facts: dict[str, Any], console: Console) -> None:
-    rows = []
-    for name, figures in facts["metrics"].items():
-        interval = Interval(figures["mean"], figures["low"], figures["high"])
-        if "baseline" in figures:
-            rows.append(Row(facts["baseline"], name, Interval(**figures["baseline"])))
-            rows.append(Row(facts["run"], name, interval, Comparison(**figures["comparison"])))
-        else:
-            rows.append(Row(facts["run"], name, interval))
-    console.print(metrics_table(rows, facts["baseline"]).plain())
+def _show_evaluations(evaluations: list[dict[str, Any]], console: Console) -> None:
+    """Print all runs of one split and one baseline as one table, metric by metric."""
+    last = evaluations[-1]
+    rows: dict[tuple[str, str], Row] = {}
+    for metric in last["metrics"]:
+        for facts in evaluations:
+            figures = facts["metrics"][metric]
+            if "baseline" in figures:
+                # Told once, whether or not it was measured by itself as well.
+                rows.setdefault(
+                    (facts["baseline"], metric), Row(facts["baseline"], metric, Interval(**figures["baseline"]))
+                )
+            compared = Comparison(**figures["comparison"]) if "comparison" in figures else None
+            interval = Interval(figures["mean"], figures["low"], figures["high"])
+            rows[facts["run"], metric] = Row(facts["run"], metric, interval, compared)
+    table = metrics_table(list(rows.values()), last["baseline"]).plain()
+    console.print(table)
     console.print(
-        f"{facts['split']} split, {facts['num_queries']:,} queries, "
-        f"{facts['num_without_results']:,} of them without results (they score 0)"
+        f"{last['split']} split, {last['num_queries']:,} queries, "
+        f"{last['num_without_results']:,} of them without results (they score 0)"
     )
+    if len(evaluations) > 1:
+        console.print(Text(_headline(evaluations)), soft_wrap=True)
+
+
+def _headline(evaluations: list[dict[str, Any]]) -> str:
+    metric, last = "MRR@10", evaluations[-1]
+    steps = " -> ".join(f"{facts['run']} {facts['metrics'][metric]['mean']:.4f}" for facts in evaluations)
+    comparison = Comparison(**last["metrics"][metric]["comparison"])
+    p_value = p_text(comparison.p_value)
+    p_value = p_value if p_value.startswith("<") else f"= {p_value}"
+    return f"{metric}: {steps} ({difference_text(comparison)} over {last['baseline']}, p {p_value})"

@@ -51,6 +51,11 @@ class Artifact:
         filesystem, path = fsspec.url_to_fs(self.url)
         return filesystem, str(path)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether its files lie on this machine's own file system."""
+        return isinstance(self.filesystem, LocalFileSystem)
+
     def exists(self, name: str = MANIFEST) -> bool:
         return bool(self.filesystem.exists(self.path(name)))
 
@@ -117,10 +122,15 @@ class Artifact:
         with _storage_errors(path):
             self.filesystem.put(local.rstrip("/") + "/", path + "/", recursive=True)
 
+    def remove_folder(self, name: str) -> None:
+        """Delete what was only needed in the making."""
+        with suppress(FileNotFoundError):
+            self.filesystem.rm(self.path(name), recursive=True)
+
     def local(self, name: str) -> str:
         """Return a folder of this artifact on this machine's disk, fetched once if storage is elsewhere."""
         filesystem, path = self.filesystem, self.path(name)
-        if isinstance(filesystem, LocalFileSystem):
+        if self.is_local:
             return path
         target = Path(tempfile.gettempdir()) / f"rayrank-{getpass.getuser()}" / self.stage / self.key / name
         if not target.exists():
@@ -170,6 +180,15 @@ class Store:
         if artifact is None:
             raise MissingArtifact(stage, job=f"python -m {flow.FLOW[stage].job}")
         return artifact
+
+    def finished(self, stage: str) -> Iterator[Artifact]:
+        """Yield every finished artifact of a stage, whatever its settings, in the order of their keys."""
+        filesystem, path = fsspec.url_to_fs(f"{self.root}/{stage}")
+        with suppress(FileNotFoundError):
+            for place in sorted(filesystem.ls(path, detail=False)):
+                artifact = Artifact(self.root, stage, place.rstrip("/").rsplit("/", 1)[-1])
+                if artifact.exists():
+                    yield artifact
 
     def finish(self, artifact: Artifact, config: RunConfig, started: float, facts: dict[str, Any]) -> Artifact:
         """Write the manifest, which is what makes the artifact exist."""

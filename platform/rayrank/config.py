@@ -75,8 +75,30 @@ class EncoderConfig(Section):
 
     name: str = Field(default=MINILM, description="a hub name, a folder, or package:MODULE/FOLDER")
     layers: int | None = Field(default=None, ge=1, description="keep only the first ones; all if empty")
-    strm: bool = Field(default=True, description="segmented token recovery: words, not pieces, attend to each other")
     dropout: float = Field(default=0.1, ge=0, lt=1)
+
+
+class StrmConfig(Section):
+    """Segmented token recovery: words, not their pieces, attend to each other. The defaults are the paper's form."""
+
+    form: Literal["mask", "bias", "off"] = Field(
+        default="mask",
+        description="a piece that does not stand for its word is hidden from other words (mask), or gets a learned "
+        "bias for each head that starts at zero (bias)",
+    )
+    representative: Literal["last", "first", "all"] = Field(
+        default="last", description="the pieces that other words see; all is plain attention, for comparison"
+    )
+    first_layer: int = Field(default=0, ge=0, description="layers before it attend plainly, so that pieces can gather")
+    last_layer: int | None = Field(default=None, ge=0, description="layers after it attend plainly")
+
+
+class QueryTypesConfig(Section):
+    """Where the type of a query comes from: the dataset's own label first, a prediction where it has none."""
+
+    ignore_labels: bool = Field(default=False, description="predict even where the dataset says")
+    predict: Literal["rules", "trained"] = Field(default="rules", description="trained is what the typer section makes")
+    abbreviation: bool = Field(default=False, description="let the rules answer with a sixth type; rules only")
 
 
 class InputConfig(Section):
@@ -87,10 +109,17 @@ class InputConfig(Section):
     query_type: bool = True
 
 
-class PhaseConfig(Section):
-    """What every training phase has in common."""
+class TrainingConfig(Section):
+    """What all training phases share."""
 
-    enabled: bool = True
+    seed: int = Field(default=13, ge=0)
+    dev_queries: int = Field(default=500, ge=1, description="measured during training; all if there are fewer")
+    evaluations: int = Field(default=1, ge=1, description="how often an epoch dev is measured; the best weights stay")
+
+
+class PhaseConfig(Section):
+    """What every training phase sets for itself."""
+
     epochs: int = Field(default=1, ge=1)
     max_steps: int | None = Field(default=None, ge=1, description="ends the phase before its epochs do")
     batch_size: int = Field(default=32, ge=1)
@@ -103,8 +132,25 @@ class PhaseConfig(Section):
     )
 
 
+class TyperConfig(PhaseConfig):
+    """The classifier that predicts the types of queries, learnt from labelled questions."""
+
+    epochs: int = Field(default=4, ge=1)
+    lr: float = Field(default=1e-4, gt=0)
+    labels: str = Field(
+        default="",
+        description="a file of `TYPE:subtype question` or `type<TAB>question` lines; the labelled queries of the train "
+        "split if empty",
+    )
+    fingerprint: str = Field(default="", description="digest of that file, filled in when a run starts")
+
+
 class PretrainConfig(PhaseConfig):
     """Masked words and next sentences on the corpus itself."""
+
+    enabled: bool = True
+    length: int = Field(default=128, ge=16, description="word pieces of a pair of sentences")
+    masked: float = Field(default=0.15, gt=0, lt=1, description="share of the pieces to guess")
 
 
 class PointwiseConfig(PhaseConfig):
@@ -122,6 +168,11 @@ class NoiseConfig(Section):
 class ListwiseConfig(PhaseConfig):
     """Some positives against some negatives, normalised over the list."""
 
+    enabled: bool = True
+    start: Literal["pointwise", "encoder"] = Field(default="pointwise", description="the weights to start from")
+    head: Literal["difference", "fresh"] = Field(
+        default="difference", description="of the two pointwise classes, or new; from the encoder it is always new"
+    )
     positives: int = Field(default=1, ge=1)
     negatives: int = Field(default=5, ge=1)
 
@@ -129,13 +180,20 @@ class ListwiseConfig(PhaseConfig):
 class EvaluateConfig(Section):
     """Which run is measured on which split, and how sure the figures are."""
 
-    run: str = Field(default="bm25", description="bm25, or the path of a TREC run file")
+    run: str = Field(default="bm25", description="bm25, provided, pointwise, drbert, or the path of a TREC run file")
     baseline: str = Field(default="", description="a run to compare with, named the same way")
     split: str = Field(default="", description="test where the dataset has one, else dev, if empty")
     fingerprint: str = Field(default="", description="digest of the run files, filled in when a run starts")
     resamples: int = Field(default=10_000, ge=100, description="of the bootstrap and of the randomisation test")
     test: Literal["randomisation", "t"] = "randomisation"
     seed: int = 13
+
+
+class DomainConfig(Section):
+    """How the words of the corpus are compared with those of general text."""
+
+    words: int = Field(default=10_000, ge=100, description="the most frequent ones, of either side")
+    language: str = Field(default="en", description="as the wordfreq package names it")
 
 
 class ResourcesConfig(Section):
@@ -145,6 +203,12 @@ class ResourcesConfig(Section):
     index_threads: int | None = Field(default=None, ge=1, description="a node's cores if empty")
     search_actors: int | None = Field(default=None, ge=1, description="each with its own JVM; one a node if empty")
     search_threads: int | None = Field(default=None, ge=1, description="of one actor; a node's cores if empty")
+    train_workers: int | None = Field(default=None, ge=1, description="one a GPU, or one in all, if empty")
+    train_cpus: int | None = Field(default=None, ge=1, description="of one worker; a node's cores if empty and no GPU")
+    train_gpus: float | None = Field(default=None, ge=0, le=1, description="of one worker; what there is if empty")
+    score_actors: int | None = Field(default=None, ge=1, description="one a GPU, or one a node, if empty")
+    checkpoint_steps: int = Field(default=500, ge=1, description="steps that a killed training repeats at most")
+    retries: int = Field(default=3, ge=0, description="how often a training outlives the loss of a worker")
 
 
 class RunConfig(Section):
@@ -155,12 +219,17 @@ class RunConfig(Section):
     index: IndexConfig = IndexConfig()
     candidates: CandidatesConfig = CandidatesConfig()
     encoder: EncoderConfig = EncoderConfig()
+    strm: StrmConfig = StrmConfig()
     input: InputConfig = InputConfig()
+    query_types: QueryTypesConfig = QueryTypesConfig()
+    training: TrainingConfig = TrainingConfig()
+    typer: TyperConfig = TyperConfig()
     pretrain: PretrainConfig = PretrainConfig()
     pointwise: PointwiseConfig = PointwiseConfig()
     noise: NoiseConfig = NoiseConfig()
     listwise: ListwiseConfig = ListwiseConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    domain: DomainConfig = DomainConfig()
     resources: ResourcesConfig = ResourcesConfig()
 
     @model_validator(mode="after")

@@ -16,23 +16,83 @@ class Step(NamedTuple):
     job: str
     version: int = 1
     """Raise it when the stage's code makes something else of the same inputs."""
+    ignores: tuple[str, ...] = ()
+    """Settings of these sections that leave the result as it is, such as where something lies that has a digest."""
+
+
+RUNS = {"bm25": "candidates", "provided": "candidates", "pointwise": "rank_pointwise", "drbert": "rank_listwise"}
+"""The runs that have a name, and the stage that makes each."""
+
+_MODEL = ("encoder", "strm", "input", "training")
+
+
+def _pairs(config: RunConfig) -> tuple[str, ...]:
+    """What inputs are made of: texts, candidates, and types where they are part of the input."""
+    return ("corpus", "candidates", *(["query_types"] if config.input.query_type else []))
+
+
+def _pretrained(config: RunConfig) -> tuple[str, ...]:
+    return ("pretrain",) if config.pretrain.enabled else ()
+
+
+def _of_query_types(config: RunConfig) -> tuple[str, ...]:
+    return ("corpus", *(["query_typer"] if config.query_types.predict == "trained" else []))
+
+
+def _of_listwise(config: RunConfig) -> tuple[str, ...]:
+    start = ("pointwise",) if config.listwise.start == "pointwise" else _pretrained(config)
+    # A threshold of 1 keeps everything, so there is nothing to score.
+    return (*_pairs(config), *start, *(["noise"] if config.noise.threshold < 1 else []))
+
+
+def _of_evaluate(config: RunConfig) -> tuple[str, ...]:
+    named = (config.evaluate.run, config.evaluate.baseline)
+    return ("corpus", *dict.fromkeys(RUNS[name] for name in named if name in RUNS))
 
 
 FLOW: dict[str, Step] = {
-    "corpus": Step(("dataset", "text"), lambda config: (), "jobs.build_corpus"),
+    "corpus": Step(("dataset", "text"), lambda config: (), "jobs.build_corpus", ignores=("dataset.source",)),
+    "domain_report": Step(("domain",), lambda config: ("corpus",), "jobs.domain_report"),
     "index": Step(("index",), lambda config: ("corpus",), "jobs.build_index"),
     "candidates": Step(
         ("candidates",),
         lambda config: ("index",) if config.candidates.first_stage == "bm25" else ("corpus",),
         "jobs.build_candidates",
     ),
-    "evaluate": Step(("evaluate",), lambda config: ("corpus", "candidates"), "jobs.evaluate"),
+    "query_typer": Step(
+        ("encoder", "text", "training", "typer"),
+        lambda config: () if config.typer.labels else ("corpus",),
+        "jobs.train_query_types",
+        ignores=("text.passage_pieces", "training.dev_queries", "typer.labels"),
+    ),
+    "query_types": Step(("query_types",), _of_query_types, "jobs.train_pointwise"),
+    "pretrain": Step(
+        ("encoder", "strm", "training", "pretrain"),
+        lambda config: ("corpus",),
+        "jobs.pretrain",
+        ignores=("training.dev_queries",),
+    ),
+    "pointwise": Step(
+        (*_MODEL, "pointwise"), lambda config: (*_pairs(config), *_pretrained(config)), "jobs.train_pointwise"
+    ),
+    "noise": Step((), lambda config: (*_pairs(config), "pointwise"), "jobs.filter_noise"),
+    "noise_report": Step(("noise",), lambda config: (*_pairs(config), "noise"), "jobs.filter_noise"),
+    "listwise": Step((*_MODEL, "listwise", "noise"), _of_listwise, "jobs.train_listwise"),
+    "rank_pointwise": Step((), lambda config: (*_pairs(config), "pointwise"), "jobs.evaluate --run pointwise"),
+    "rank_listwise": Step((), lambda config: (*_pairs(config), "listwise"), "jobs.evaluate --run drbert"),
+    "evaluate": Step(("evaluate",), _of_evaluate, "jobs.evaluate"),
 }
 
 
 def inputs(stage: str, config: RunConfig) -> tuple[str, ...]:
     """Return the stages whose results this one reads."""
     return FLOW[stage].inputs(config)
+
+
+def plan(stage: str, config: RunConfig) -> tuple[str, ...]:
+    """Return a stage and all it depends on, in an order in which they can be made."""
+    before = dict.fromkeys(name for source in inputs(stage, config) for name in plan(source, config))
+    return (*before, stage)
 
 
 def settings(stage: str, config: RunConfig) -> dict[str, dict[str, object]]:
@@ -45,8 +105,8 @@ def key(stage: str, config: RunConfig) -> str:
     step = FLOW[stage]
     ancestry = [key(name, config) for name in step.inputs(config)]
     chosen = settings(stage, config)
-    if "dataset" in chosen:
-        # The fingerprint says what the data are; where they lie must not matter.
-        del chosen["dataset"]["source"]
+    for name in step.ignores:
+        section, _, setting = name.partition(".")
+        del chosen[section][setting]
     identity = json.dumps([stage, step.version, chosen, ancestry], sort_keys=True)
     return hashlib.sha256(identity.encode()).hexdigest()[:16]

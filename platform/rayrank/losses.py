@@ -21,3 +21,17 @@ def listwise(scores: Tensor, labels: Tensor) -> Tensor:
     positive = labels == 1
     each = negative_log.masked_fill(~positive, 0).sum(1) / positive.sum(1)
     return each.mean()
+
+
+def pretraining(mlm_logits: Tensor, labels: Tensor, of_example: Tensor, nsp_logits: Tensor, is_next: Tensor) -> Tensor:
+    """Cross entropy of the masked pieces plus that of the next sentences, of which class 0 is the true one.
+
+    `mlm_logits` and `labels` hold the masked pieces of all examples, `of_example` whose each is. The pieces are
+    averaged within their example first and the examples then, so that an example counts the same wherever it is
+    computed: the loss of a batch is that of its parts, weighted by their numbers of examples.
+    """
+    num_examples = len(is_next)
+    each = functional.cross_entropy(mlm_logits.float(), labels, reduction="none")
+    counts = torch.zeros(num_examples, device=each.device).index_add_(0, of_example, torch.ones_like(each))
+    masked = (each / counts[of_example]).sum() / num_examples
+    return masked + functional.cross_entropy(nsp_logits.float(), (~is_next).long())

@@ -10,6 +10,7 @@ from rayrank.config import (
     PointwiseConfig,
     PretrainConfig,
     RunConfig,
+    StrmConfig,
     TextConfig,
 )
 
@@ -48,7 +49,8 @@ def monobert() -> RunConfig:
     return RunConfig(
         text=TextConfig(tokenizer=name, query_pieces=64),
         candidates=CandidatesConfig(depth=1000),
-        encoder=EncoderConfig(name=name, strm=False, dropout=0.1),
+        encoder=EncoderConfig(name=name, dropout=0.1),
+        strm=StrmConfig(form="off"),
         input=InputConfig(length=512, query_length=64, query_type=False),
         pretrain=PretrainConfig(enabled=False),
         # A balanced epoch of MS MARCO is 33,300 such batches; thirteen leave the end to max_steps.

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 from typing import TextIO
 
 from rich.console import Console
@@ -44,34 +45,51 @@ def say(message: str) -> None:
     _console(screen()).print(message, markup=False, highlight=False, soft_wrap=True)
 
 
-@contextmanager
-def progress(label: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
-    """Show how far some work is; call the yielded function with how much was just done."""
-    started = time.monotonic()
-    done, last = 0, started
+Advance = Callable[..., None]
+"""Takes how much was just done and, if there is one, a note on how it goes."""
 
-    def advance(count: int) -> None:
+_bars = Lock()
+
+
+@contextmanager
+def progress(label: str, total: int | None, unit: str, before: int = 0) -> Iterator[Advance]:
+    """Show how far some work is, `before` of it done already; the yielded function takes what more was just done."""
+    started = last = time.monotonic()
+    done = before
+
+    def advance(count: int, note: str = "") -> None:
         nonlocal done, last
-        done += count
-        bar.advance(task, count)
         now = time.monotonic()
+        done += count
+        bar.update(task, advance=count, note=note)
         if bar.disable and now - last >= LINE_EVERY_S:
             last = now
-            say(f"{label}: {done:,}{f' of {total:,}' if total else ''} {unit}, {done / (now - started):,.0f}/s")
+            rate = (done - before) / (now - started)
+            of = f" of {total:,}" if total else ""
+            left = f", {(total - done) / rate:,.0f} s left" if total and rate else ""
+            say(f"{label}: {done:,}{of} {unit}, {rate:,.0f}/s{left}{f', {note}' if note else ''}")
 
     console = _console(screen())
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn(unit), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn(unit), TextColumn("{task.fields[note]}"))
+    # A terminal holds one live bar; work beside it is told in lines.
+    alone = _bars.acquire(blocking=False)
     with Progress(
         TextColumn("{task.description}"),
         *columns,
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=not (alone and console.is_terminal),
         # What others print belongs in the log, where standard error goes.
         redirect_stdout=False,
         redirect_stderr=False,
     ) as bar:
-        task = bar.add_task(label, total=total)
-        yield advance
+        task = bar.add_task(label, total=total, completed=before, note="")
+        try:
+            yield advance
+        finally:
+            if alone:
+                _bars.release()
     seconds = time.monotonic() - started
-    (say if seconds > QUICK_S else log.info)(f"{label}: {done:,} {unit} in {seconds:.1f} s")
+    (say if seconds > QUICK_S else log.info)(f"{label}: {done - before:,} {unit} in {seconds:.1f} s")

@@ -19,3 +19,13 @@ def is_sorted(values: NDArray[np.int64]) -> bool:
 def long_column(table: pa.Table, name: str) -> pa.Array:
     """Return a text column as one array; 64-bit offsets, because a run's ids may exceed 2 GB."""
     return table[name].cast(pa.large_string()).combine_chunks()
+
+
+def ranked(table: pa.Table) -> pa.Table:
+    """Return candidates ordered and numbered by score within each query; equal scores stay in the order of `rank`."""
+    _, of_query = by_query(table)
+    order = np.lexsort((table["rank"].to_numpy(), -table["score"].to_numpy(), of_query))
+    of_query = of_query[order]
+    begins = np.flatnonzero(np.diff(of_query, prepend=-1))
+    ranks = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order)))) + 1
+    return table.take(order).set_column(2, table.schema.field("rank"), pa.array(ranks, pa.int32()))

@@ -1,5 +1,6 @@
 """How sure a mean over queries is, and whether one run is better than another."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,6 +63,17 @@ def compare(
     interval = mean_interval(differences, resamples, seed, level)
     p_value = _sign_flips(differences, resamples, seed) if test == "randomisation" else _paired_t(differences)
     return Comparison(interval.mean, interval.low, interval.high, p_value)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p values corrected for their number (Holm, 1979), in the order given."""
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    corrected, highest = [1.0] * len(p_values), 0.0
+    for done, place in enumerate(order):
+        # A larger p value never ends below a smaller one.
+        highest = max(highest, min(1.0, (len(p_values) - done) * p_values[place]))
+        corrected[place] = highest
+    return corrected
 
 
 def _sign_flips(differences: Values, resamples: int, seed: int) -> float:

@@ -21,23 +21,24 @@ class Row:
 
 @dataclass(frozen=True)
 class MetricsTable:
-    """A header and lines of text, ready to be drawn; the first two columns are names."""
+    """A header and lines of text, ready to be drawn; the first columns are names."""
 
     header: list[str]
     lines: list[list[str]]
+    num_names: int = 2
 
     def plain(self) -> rich.table.Table:
         """Draw for a terminal."""
         table = rich.table.Table()
         for index, title in enumerate(self.header):
-            table.add_column(title, justify="left" if index < 2 else "right")
+            table.add_column(title, justify="left" if index < self.num_names else "right")
         for line in self.lines:
             table.add_row(*map(Text, line))  # Text, so that brackets are not taken for markup
         return table
 
     def markdown(self) -> str:
         """Draw for a README or a report."""
-        rule = ["---" if index < 2 else "---:" for index in range(len(self.header))]
+        rule = ["---" if index < self.num_names else "---:" for index in range(len(self.header))]
         lines = [self.header, rule, *([cell.replace("|", r"\|") for cell in line] for line in self.lines)]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rayrank.modeling.reranker import Reranker, pad, relevance_score
+from rayrank.modeling.encoder import pad
+from rayrank.modeling.reranker import Reranker, relevance_score
 from rayrank.text.pairs import Ragged, Rows, assemble
 
 POOL = 16_384

@@ -61,6 +61,11 @@ def cluster_cpus() -> int:
     return max(1, sum(node_cpus()))
 
 
+def cluster_gpus() -> float:
+    """Return how many GPUs the cluster has now."""
+    return float(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
+
+
 def node_cpus() -> list[int]:
     """Return the cores of every live node that has any."""
     nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]

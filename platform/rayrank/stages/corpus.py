@@ -1,11 +1,9 @@
 """Corpus: a dataset checked, tokenised once, and stored as Parquet."""
 
 import json
-import tempfile
 import time
 from collections import Counter
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,10 +19,7 @@ from rayrank.errors import DatasetError
 from rayrank.progress import progress, say
 from rayrank.records import JUDGMENTS, PASSAGES, QUERIES, Judgment, Malformed, Passage
 from rayrank.stages.partitions import FACTS, PartitionWorker, make_missing
-from rayrank.text.pieces import PieceEncoder, load_tokenizer
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+from rayrank.text.pieces import PieceEncoder, load_tokenizer, save_tokenizer
 
 ROWS_AT_ONCE = 4096
 
@@ -157,15 +152,6 @@ def _of_known_passages(artifact: Artifact, shards: list[str], judged: Judged, pr
     lost = [judgment for judgment in judged.judgments if judgment.passage_id in unknown]
     problems.add("unknown_passages", [f"query {row.query_id}, passage {row.passage_id}" for row in lost])
     return judged._replace(judgments=[row for row in judged.judgments if row.passage_id not in unknown])
-
-
-def save_tokenizer(tokenizer: "PreTrainedTokenizerFast", artifact: Artifact) -> None:
-    """Keep the tokenizer with the ids it made, whatever becomes of the place it came from."""
-    with tempfile.TemporaryDirectory() as folder:
-        for file in map(Path, tokenizer.save_pretrained(folder)):
-            if file.is_file():
-                with artifact.create(f"tokenizer/{file.name}") as stream:
-                    stream.write(file.read_bytes())
 
 
 def _tokenizer(artifact: Artifact) -> str:

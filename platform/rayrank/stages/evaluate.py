@@ -12,11 +12,10 @@ from rayrank.artifacts import Artifact, Store
 from rayrank.config import EvaluateConfig, RunConfig
 from rayrank.errors import ConfigError
 from rayrank.evaluation.metrics import PerQuery, per_query
+from rayrank.evaluation.rows import ranked
 from rayrank.evaluation.run_files import read_trec, write_msmarco, write_trec
 from rayrank.evaluation.significance import compare, mean_interval
-
-RUNS = {"bm25": "candidates", "provided": "candidates"}
-"""The runs that have a name, and the stage that makes each."""
+from rayrank.flow import RUNS
 
 
 def run(config: RunConfig, store: Store) -> Artifact:
@@ -83,7 +82,8 @@ def _read_run(name: str, split: str, config: RunConfig, store: Store) -> pa.Tabl
             f"evaluate.split={split} has no candidates: choose another with --set evaluate.split=... or search for "
             f"them with --set candidates.first_stage=bm25."
         )
-    return pa.concat_tables([artifact.read_table(file) for file in files])
+    found = pa.concat_tables([artifact.read_table(file) for file in files])
+    return found if RUNS[name] == "candidates" else ranked(found)
 
 
 def _figures(settings: EvaluateConfig, run: PerQuery, baseline: PerQuery | None) -> dict[str, Any]:

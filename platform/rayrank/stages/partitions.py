@@ -46,7 +46,7 @@ class _Actor:
 
 def make_missing(
     artifact: Artifact, items: list[dict[str, Any]], worker: type[PartitionWorker], arguments: dict[str, Any],
-    *, actors: int | None, cpus: int, label: str,
+    *, actors: int | None, cpus: int, gpus: float = 0, label: str,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Yield the facts of every item's partition, those found on storage first; only missing ones are made.
 
@@ -68,6 +68,7 @@ def make_missing(
         fn_constructor_args=(worker, arguments),
         batch_size=1,
         num_cpus=cpus,
+        num_gpus=gpus,
         compute=ray.data.ActorPoolStrategy(size=min(actors or cluster_cpus(), len(missing))),
     )
     for row in made.iter_rows():

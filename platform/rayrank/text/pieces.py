@@ -1,5 +1,6 @@
 """Word pieces: text is tokenised once, here, and travels as int32 ids afterwards."""
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
+from rayrank.artifacts import Artifact
 from rayrank.errors import ConfigError
 from rayrank.pretrained import locate
 
@@ -49,6 +51,15 @@ def _pretrained(place: str) -> Any:
     # transformers would try a hub it cannot reach for most of a minute; this asks once.
     model_info(place, timeout=10)
     return AutoTokenizer.from_pretrained(place)
+
+
+def save_tokenizer(tokenizer: "PreTrainedTokenizerFast", artifact: Artifact) -> None:
+    """Keep the tokenizer with the ids it made, whatever becomes of the place it came from."""
+    with tempfile.TemporaryDirectory() as folder:
+        for file in map(Path, tokenizer.save_pretrained(folder)):
+            if file.is_file():
+                with artifact.create(f"tokenizer/{file.name}") as stream:
+                    stream.write(file.read_bytes())
 
 
 class PieceEncoder:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from rayrank.text.pairs import Ragged
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
@@ -19,6 +21,18 @@ def word_table(tokenizer: "PreTrainedTokenizerFast") -> NDArray[np.int8]:
     table = np.array([_role(piece, mark) for piece in pieces], dtype=np.int8)
     table[tokenizer.all_special_ids] = ALONE
     return table
+
+
+def multi_piece_queries(queries: Ragged, table: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Return for each row of ids whether it holds a word of several pieces, as STRM sees words."""
+    roles = table[queries.values]
+    goes_on = roles == CONTINUES
+    goes_on[1:] &= roles[:-1] != ALONE
+    # What a row begins with begins a word; the offset of empty rows at the end lies behind the last id.
+    goes_on[queries.offsets[queries.offsets < len(roles)]] = False
+    before = np.concatenate([[0], np.cumsum(goes_on)])
+    found: NDArray[np.bool_] = before[queries.offsets[1:]] > before[queries.offsets[:-1]]
+    return found
 
 
 def _mark(pieces: list[str]) -> str:

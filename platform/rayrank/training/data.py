@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rayrank.artifacts import Artifact
 from rayrank.config import InputConfig
+from rayrank.records import CANDIDATES
 from rayrank.text.pairs import Ragged, Rows, SpecialIds, prefixes
 
 if TYPE_CHECKING:
@@ -30,6 +31,13 @@ class Split:
         rows = self.candidates[place]
         return rows[~np.isin(rows, self.positives[place])].astype(np.int64)
 
+    def take(self, places: Rows) -> "Split":
+        """Return some of the queries."""
+        positives, candidates = (
+            Ragged.of([column[int(place)] for place in places]) for column in (self.positives, self.candidates)
+        )
+        return Split(self.queries[places], positives, candidates)
+
 
 @dataclass(frozen=True)
 class TrainingData:
@@ -44,22 +52,43 @@ class TrainingData:
 
 
 def load(
-    corpus: Artifact, candidates: Artifact, inputs: InputConfig, tokenizer: "PreTrainedTokenizerFast", *splits: str
-) -> TrainingData:
-    """Read the corpus and join the named splits to it."""
-    queries = corpus.read_table("queries.parquet", ["query_id", "query_type", "piece_ids"])
+    corpus: Artifact, types: pa.Table | None, inputs: InputConfig, tokenizer: "PreTrainedTokenizerFast",
+    candidates: dict[str, pa.Table],
+) -> TrainingData:  # fmt: skip
+    """Read the corpus and join each split's candidates to it; without `types` inputs have none."""
+    queries = corpus.read_table("queries.parquet", ["query_id", "piece_ids"])
     columns = ["passage_id", "piece_ids"]
     passages = pa.concat_tables([corpus.read_table(name, columns) for name in corpus.manifest["shards"]])
     special = SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id)
-    types = _type_pieces(queries["query_type"], tokenizer) if inputs.query_type else None
     query_ids, passage_ids = (table[0].combine_chunks() for table in (queries, passages))
     judgments = corpus.read_table("judgments.parquet")
     joined = {
-        split: _join(query_ids, passage_ids, judgments.filter(pc.equal(judgments["split"], split)), candidates, split)
-        for split in splits
+        split: _join(query_ids, passage_ids, judgments.filter(pc.equal(judgments["split"], split)), found)
+        for split, found in candidates.items()
     }
-    starts = prefixes(Ragged.from_arrow(queries["piece_ids"]), types, special, inputs.query_length)
+    kinds = None if types is None else _type_pieces(_of_queries(types, query_ids), tokenizer)
+    starts = prefixes(Ragged.from_arrow(queries["piece_ids"]), kinds, special, inputs.query_length)
     return TrainingData(query_ids, passage_ids, starts, Ragged.from_arrow(passages["piece_ids"]), joined)
+
+
+def read_candidates(artifact: Artifact, split: str) -> pa.Table:
+    """Return the rows of one split, whole."""
+    files = artifact.names(split)
+    return pa.concat_tables([artifact.read_table(name) for name in files]) if files else CANDIDATES.empty_table()
+
+
+def hold_out(splits: dict[str, Split], num_dev: int) -> dict[str, Split]:
+    """Return train and at most `num_dev` dev queries, evenly spread; a tenth of train where there is no dev split."""
+    train, dev = splits["train"], splits["dev"]
+    if not len(dev.queries):
+        every = np.arange(len(train.queries)) % 10 == 0
+        train, dev = train.take(np.flatnonzero(~every)), train.take(np.flatnonzero(every))
+    count = min(num_dev, len(dev.queries))
+    return {"train": train, "dev": dev.take(np.arange(count) * len(dev.queries) // max(1, count))}
+
+
+def _of_queries(types: pa.Table, query_ids: pa.Array) -> pa.ChunkedArray:
+    return types["query_type"].take(pc.index_in(query_ids, value_set=types["query_id"].combine_chunks()))
 
 
 def _type_pieces(types: pa.ChunkedArray, tokenizer: "PreTrainedTokenizerFast") -> Ragged:
@@ -69,9 +98,8 @@ def _type_pieces(types: pa.ChunkedArray, tokenizer: "PreTrainedTokenizerFast") -
     return Ragged.of([pieces[row] for row in names.indices.to_pylist()])
 
 
-def _join(query_ids: pa.Array, passage_ids: pa.Array, judgments: pa.Table, candidates: Artifact, split: str) -> Split:
+def _join(query_ids: pa.Array, passage_ids: pa.Array, judgments: pa.Table, found: pa.Table) -> Split:
     relevant = judgments.filter(pc.greater(judgments["relevance"], 0))
-    found = pa.concat_tables([candidates.read_table(name) for name in candidates.names(split)])
     judged_queries = _rows(query_ids, relevant["query_id"])
     queries = np.unique(judged_queries)
     positives = _grouped(queries, judged_queries, _rows(passage_ids, relevant["passage_id"]))

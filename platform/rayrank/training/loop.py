@@ -3,16 +3,18 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
-from rayrank.config import PhaseConfig
+from rayrank.config import PhaseConfig, TrainingConfig
 from rayrank.errors import TrainingStopped
 
 LOG_EVERY = 20
@@ -47,6 +49,8 @@ class State:
     best: float = -math.inf
     best_step: int = -1
     flat_steps: int = 0
+    seconds: float = 0.0
+    """Spent on all steps so far, by one worker."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,19 @@ class Checkpoint(Protocol):
     def load(self) -> dict[str, Any] | None:
         """Return the last saved state, if there is one."""
 
-    def save(self, state: dict[str, Any], best: bool, log: Log) -> None:
-        """Keep a state; `best` ones hold the best weights so far."""
+    def save(self, state: dict[str, Any], log: Log) -> None:
+        """Keep a state; it holds the best weights so far as well as the last."""
+
+
+Weights = dict[str, Tensor]
+
+
+class Fitted(NamedTuple):
+    """How a run ended."""
+
+    state: State
+    weights: Weights
+    """Those of the best dev measurement."""
 
 
 def fit(
@@ -77,36 +92,97 @@ def fit(
     phase: Phase,
     config: PhaseConfig,
     *,
-    seed: int,
+    training: TrainingConfig,
     device: torch.device,
     checkpoint: Checkpoint,
     log: Callable[[Log], None],
-) -> State:
-    """Train until the last step and return where the best weights were seen; the same on every rank."""
+    save_every: int = 500,
+) -> Fitted:
+    """Train until the last step and return the best weights seen; the same on every rank."""
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    optimizer = AdamW(_groups(model, config.weight_decay), lr=config.lr)
+    optimizer = AdamW(_groups(model, config.weight_decay), lr=config.lr, fused=device.type == "cuda")
     per_epoch = math.ceil(phase.num_examples() / config.batch_size)
-    num_steps = min(per_epoch * config.epochs, config.max_steps or math.inf)
-    schedule = LambdaLR(optimizer, _warm_up_and_decay(int(config.warmup * num_steps), int(num_steps)))
-    state = _restore(model, optimizer, schedule, checkpoint)
+    num_steps = int(min(per_epoch * config.epochs, config.max_steps or math.inf))
+    schedule = LambdaLR(optimizer, _warm_up_and_decay(int(config.warmup * num_steps), num_steps))
+    run = _Run(model, phase, optimizer, schedule, checkpoint)
+    state = run.restore()
+    measured = {math.ceil(per_epoch * part / training.evaluations) for part in range(1, training.evaluations + 1)}
     started, seen = time.monotonic(), 0
-    for step, examples in _batches(phase, config.batch_size, per_epoch, state.step, int(num_steps)):
+    for step, examples in _batches(phase, config.batch_size, per_epoch, state.step, num_steps):
         # Dropout too is a function of the step, so that a resumed run draws what the unbroken one drew.
-        torch.manual_seed(hash((seed, step, rank)) % (1 << 63))
+        torch.manual_seed(hash((training.seed, step, rank)) % (1 << 63))
         loss, spread, norm = _step(model, phase, optimizer, examples, config, (rank, world), device, step)
         schedule.step()
         state.step = step + 1
         seen += len(examples)
         _watch(state, loss, spread, phase.chance_loss)
-        ends_epoch = state.step % per_epoch == 0 or state.step == num_steps
-        if not ends_epoch and state.step % LOG_EVERY:
+        measure = step % per_epoch + 1 in measured or state.step == num_steps
+        save = measure or state.step % save_every == 0
+        if not save and state.step % LOG_EVERY:
             continue
-        rate = seen / (time.monotonic() - started)
-        line = Log(state.step, int(num_steps), loss, float(schedule.get_last_lr()[0]), norm, rate)
-        if ends_epoch:
-            line = _end_epoch(model, phase, optimizer, schedule, state, checkpoint, line)
+        elapsed = time.monotonic() - started
+        line = Log(state.step, num_steps, loss, float(schedule.get_last_lr()[0]), norm, seen / elapsed)
+        if measure:
+            line = replace(line, dev=run.measure())
+        if save:
+            now = time.monotonic()
+            state.seconds, started, seen = state.seconds + now - started, now, 0
+            run.save(line)
         log(line)
-    return state
+    return Fitted(state, run.best_weights())
+
+
+@dataclass
+class _Run:
+    """What a checkpoint holds."""
+
+    model: nn.Module
+    phase: Phase
+    optimizer: AdamW
+    schedule: LambdaLR
+    checkpoint: Checkpoint
+    state: State = field(default_factory=State)
+    best: Weights | None = None
+    """The best weights, where they are not the model's present ones."""
+
+    def restore(self) -> State:
+        saved = self.checkpoint.load()
+        if saved is not None:
+            _plain(self.model).load_state_dict(saved["model"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+            self.schedule.load_state_dict(saved["schedule"])
+            self.state, self.best = State(**saved["state"]), saved["best"]
+            if self.state.best_step == self.state.step:
+                self._keep_best()
+        return self.state
+
+    def measure(self) -> float:
+        dev = self.phase.evaluate(self.model)
+        if dev > self.state.best:
+            self.state.best, self.state.best_step = dev, self.state.step
+            self._keep_best()
+        return dev
+
+    def _keep_best(self) -> None:
+        # On the CPU: the next steps change the model's own, and the device may have no room for two.
+        weights = _plain(self.model).state_dict()
+        self.best = {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()}
+
+    def save(self, line: Log) -> None:
+        is_best = self.state.best_step == self.state.step
+        self.checkpoint.save(
+            {
+                "model": _plain(self.model).state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "schedule": self.schedule.state_dict(),
+                "state": asdict(self.state),
+                "best": None if is_best else self.best,
+            },
+            line,
+        )
+
+    def best_weights(self) -> Weights:
+        return self.best if self.best is not None else _plain(self.model).state_dict()
 
 
 def _batches(phase: Phase, size: int, per_epoch: int, start: int, stop: int) -> Iterator[tuple[int, list[Any]]]:
@@ -126,18 +202,23 @@ def _step(
     """Learn one batch, this rank's share of it, and return the loss, the spread of the scores and the gradient norm."""
     rank, world = place
     mine = examples[rank::world]
-    micro = config.micro_batch_size or max(1, len(mine))
+    # A last batch smaller than the group: the others' gradients wait for this rank's, so it learns nothing, in step.
+    counts = len(mine) > 0
+    mine = mine if counts else examples[:1]
+    micro = config.micro_batch_size or len(mine)
     total, scores = torch.zeros((), device=device), []
     for start in range(0, len(mine), micro):
         part = mine[start : start + micro]
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss, scored = phase.loss(model, part)
-        # DDP takes the mean over ranks; weights make that the mean over the batch, whatever the shares.
-        share = loss * (len(part) * world / len(examples))
-        share.backward()  # type: ignore[no-untyped-call]
+        with _meeting_others(model, last=start + micro >= len(mine)):
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                loss, scored = phase.loss(model, part)
+            # DDP takes the mean over ranks; weights make that the mean over the batch, whatever the shares.
+            share = loss * (len(part) * world / len(examples) if counts else 0.0)
+            share.backward()  # type: ignore[no-untyped-call]
         total += share.detach()
         scores.append(scored.detach().float().flatten())
-    total = _mean_over_ranks(total)
+    # Together, and the same on all ranks: what one rank stops for, all stop for.
+    total, spread = _mean_over_ranks(torch.stack([total, torch.cat(scores).std(correction=0)]))
     if not torch.isfinite(total):
         raise TrainingStopped(
             f"The loss at step {step} is {total.item()}: lower the learning rate (now {config.lr:g}) or raise the "
@@ -146,8 +227,14 @@ def _step(
     norm = nn.utils.clip_grad_norm_(model.parameters(), config.clip)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    spread = torch.cat(scores).std(correction=0) if scores else torch.zeros((), device=device)
     return total.item(), spread.item(), float(norm)
+
+
+def _meeting_others(model: nn.Module, last: bool) -> AbstractContextManager[None]:
+    """Gradients of a batch's pieces add up on each rank and are exchanged once, with the last."""
+    if last or not isinstance(model, DistributedDataParallel):
+        return nullcontext()
+    return model.no_sync()
 
 
 def _mean_over_ranks(value: Tensor) -> Tensor:
@@ -166,43 +253,6 @@ def _watch(state: State, loss: float, spread: float, chance: float) -> None:
             f"The scores collapsed: for {COLLAPSE_STEPS} steps every passage got the same score and the loss stayed at "
             f"{chance:.3f}, that of guessing; lower the learning rate, raise the warm-up, or check the labels."
         )
-
-
-def _end_epoch(
-    model: nn.Module,
-    phase: Phase,
-    optimizer: AdamW,
-    schedule: LambdaLR,
-    state: State,
-    checkpoint: Checkpoint,
-    line: Log,
-) -> Log:
-    dev = phase.evaluate(model)
-    best = dev > state.best
-    if best:
-        state.best, state.best_step = dev, state.step
-    line = Log(**{**asdict(line), "dev": dev})
-    checkpoint.save(
-        {
-            "model": _plain(model).state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "schedule": schedule.state_dict(),
-            "state": asdict(state),
-        },
-        best,
-        line,
-    )
-    return line
-
-
-def _restore(model: nn.Module, optimizer: AdamW, schedule: LambdaLR, checkpoint: Checkpoint) -> State:
-    saved = checkpoint.load()
-    if saved is None:
-        return State()
-    _plain(model).load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
-    schedule.load_state_dict(saved["schedule"])
-    return State(**saved["state"])
 
 
 def _plain(model: nn.Module) -> nn.Module:

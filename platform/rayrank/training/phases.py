@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from rayrank import losses
 from rayrank.config import ListwiseConfig, PointwiseConfig
 from rayrank.evaluation.metrics import per_query
-from rayrank.modeling.reranker import Reranker, pad, relevance_score
+from rayrank.modeling.encoder import pad
+from rayrank.modeling.reranker import Reranker, relevance_score
 from rayrank.modeling.scorer import Scorer
 from rayrank.records import CANDIDATES, JUDGMENTS
 from rayrank.text.pairs import Rows, assemble

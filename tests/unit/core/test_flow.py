@@ -8,10 +8,14 @@ from rayrank import flow
 from rayrank.config import RunConfig
 from rayrank.overrides import build, dotted_keys
 
-CORPUS = {"corpus", "index", "candidates", "evaluate"}
-INDEX = {"index", "candidates", "evaluate"}
-CANDIDATES = {"candidates", "evaluate"}
+MODELS = {"pointwise", "noise", "noise_report", "listwise", "rank_pointwise", "rank_listwise"}
+LISTWISE = {"listwise", "rank_listwise"}
+PRETRAINED = {"pretrain"} | MODELS
+ENCODER = {"query_typer"} | PRETRAINED
+CANDIDATES = {"candidates", "evaluate"} | MODELS
+INDEX = {"index"} | CANDIDATES
 EVALUATE = {"evaluate"}
+CORPUS = set(flow.FLOW)
 NOTHING: set[str] = set()
 
 # For every setting another value than the default, and the results that are others then.
@@ -44,17 +48,64 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "evaluate.resamples": ("200", EVALUATE),
     "evaluate.test": ("t", EVALUATE),
     "evaluate.seed": ("14", EVALUATE),
-    "encoder.strm": ("false", NOTHING),
-    "input.length": ("200", NOTHING),
-    "pretrain.lr": ("1e-4", NOTHING),
-    "pointwise.negatives": ("2", NOTHING),
-    "noise.threshold": ("0.5", NOTHING),
-    "listwise.negatives": ("2", NOTHING),
+    "encoder.name": ("bert-base-uncased", ENCODER),
+    "encoder.layers": ("2", ENCODER),
+    "encoder.dropout": ("0.2", ENCODER),
+    "strm.form": ("bias", PRETRAINED),
+    "strm.representative": ("first", PRETRAINED),
+    "strm.first_layer": ("1", PRETRAINED),
+    "strm.last_layer": ("1", PRETRAINED),
+    "input.length": ("200", MODELS),
+    "input.query_length": ("32", MODELS),
+    "input.query_type": ("false", MODELS),
+    "query_types.ignore_labels": ("true", {"query_types"} | MODELS),
+    "query_types.predict": ("trained", {"query_types"} | MODELS),
+    "query_types.abbreviation": ("true", {"query_types"} | MODELS),
+    "training.seed": ("14", ENCODER),
+    "training.dev_queries": ("7", MODELS),
+    "training.evaluations": ("7", ENCODER),
+    "typer.labels": ("labels.txt", {"query_typer"}),
+    "typer.fingerprint": ("abc", {"query_typer"}),
+    "pretrain.enabled": ("false", PRETRAINED),
+    "pretrain.length": ("64", PRETRAINED),
+    "pretrain.masked": ("0.2", PRETRAINED),
+    "pointwise.negatives": ("2", MODELS),
+    "noise.threshold": ("0.5", {"noise_report"} | LISTWISE),
+    "listwise.enabled": ("false", LISTWISE),
+    "listwise.start": ("encoder", LISTWISE),
+    "listwise.head": ("fresh", LISTWISE),
+    "listwise.positives": ("2", LISTWISE),
+    "listwise.negatives": ("2", LISTWISE),
+    "domain.words": ("500", {"domain_report"}),
+    "domain.language": ("de", {"domain_report"}),
     "resources.readers": ("2", NOTHING),
     "resources.index_threads": ("2", NOTHING),
     "resources.search_actors": ("2", NOTHING),
     "resources.search_threads": ("2", NOTHING),
+    "resources.train_workers": ("2", NOTHING),
+    "resources.train_cpus": ("2", NOTHING),
+    "resources.train_gpus": ("0.5", NOTHING),
+    "resources.score_actors": ("2", NOTHING),
+    "resources.checkpoint_steps": ("2", NOTHING),
+    "resources.retries": ("2", NOTHING),
 }
+PHASE = {
+    "epochs": "9",
+    "max_steps": "9",
+    "batch_size": "9",
+    "lr": "9e-6",
+    "warmup": "0.3",
+    "weight_decay": "0.3",
+    "clip": "0.3",
+    "micro_batch_size": "9",
+}
+for section, after in (
+    ("typer", {"query_typer"}),
+    ("pretrain", PRETRAINED),
+    ("pointwise", MODELS),
+    ("listwise", LISTWISE),
+):
+    CHANGES |= {f"{section}.{name}": (text, after) for name, text in PHASE.items()}
 
 
 def keys(config: RunConfig) -> dict[str, str]:

@@ -1,6 +1,6 @@
 import pytest
 
-from rayrank.config import RunConfig
+from rayrank.config import RunConfig, StrmConfig
 from rayrank.presets import PRESETS, demo, monobert, paper
 
 MSMARCO_TRAIN_JUDGMENTS = 532_761
@@ -10,7 +10,7 @@ def test_paper_carries_the_numbers_of_the_dr_bert_paper() -> None:
     config = paper()
     assert config.encoder.name == "bert-large-uncased"
     assert config.text.tokenizer == "bert-large-uncased"
-    assert config.encoder.strm
+    assert config.strm == StrmConfig(form="mask", representative="last", first_layer=0, last_layer=None)
     assert config.input.query_type
     assert config.input.length == 180
     assert (config.candidates.first_stage, config.candidates.depth) == ("bm25", 1000)
@@ -18,8 +18,9 @@ def test_paper_carries_the_numbers_of_the_dr_bert_paper() -> None:
     assert (pretrain.epochs, pretrain.batch_size, pretrain.lr, pretrain.warmup) == (5, 128, 1e-6, 0.1)
     assert (pointwise.epochs, pointwise.batch_size) == (1, 16)
     assert (listwise.epochs, listwise.batch_size, listwise.positives, listwise.negatives) == (5, 16, 1, 5)
+    assert pretrain.enabled
+    assert listwise.enabled
     for phase in (pretrain, pointwise, listwise):
-        assert phase.enabled
         assert phase.max_steps is None
 
 
@@ -28,7 +29,7 @@ def test_monobert_carries_the_numbers_of_the_monobert_paper() -> None:
     assert config.encoder.name == "bert-large-uncased"
     assert config.text.tokenizer == "bert-large-uncased"
     assert config.encoder.dropout == 0.1
-    assert not config.encoder.strm
+    assert config.strm.form == "off"
     assert not config.input.query_type
     assert (config.input.length, config.input.query_length) == (512, 64)
     assert (config.candidates.first_stage, config.candidates.depth) == ("bm25", 1000)

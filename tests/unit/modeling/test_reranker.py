@@ -5,9 +5,9 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from rayrank.config import MINILM, EncoderConfig
-from rayrank.errors import ConfigError
-from rayrank.modeling.reranker import Reranker, listwise_head, load_encoder, pad, relevance_score
+from rayrank.config import MINILM, EncoderConfig, StrmConfig
+from rayrank.modeling.encoder import load_encoder, pad
+from rayrank.modeling.reranker import Reranker, listwise_head, relevance_score
 from rayrank.text.pairs import Pairs, Ragged, SpecialIds, assemble, prefixes
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
@@ -34,10 +34,17 @@ def pairs_of(bert: PreTrainedTokenizerFast, rows: list[tuple[int, int]]) -> Pair
     return assemble(starts, ids(PASSAGES), chosen[:, 0], chosen[:, 1], bert.sep_token_id, 180)
 
 
-@pytest.mark.parametrize("strm", [False, True])
-def test_a_pairs_score_does_not_depend_on_the_rest_of_its_batch(bert: PreTrainedTokenizerFast, strm: bool) -> None:
+FORMS = [StrmConfig(form="off"), StrmConfig(), StrmConfig(first_layer=1), StrmConfig(form="bias")]
+
+
+@pytest.mark.parametrize("strm", FORMS, ids=["off", "mask", "mask from layer 1", "bias"])
+def test_a_pairs_score_does_not_depend_on_the_rest_of_its_batch(
+    bert: PreTrainedTokenizerFast, strm: StrmConfig
+) -> None:
     torch.manual_seed(0)
-    model = Reranker(load_encoder(EncoderConfig(layers=2)), 2, word_table(bert) if strm else None).eval()
+    model = Reranker(load_encoder(EncoderConfig(layers=2), word_table(bert), strm), 2).eval()
+    if model.encoder.strm_bias is not None:
+        torch.nn.init.normal_(model.encoder.strm_bias, std=0.02)
     rows = [(q, p) for q in range(2) for p in range(3)]
 
     with torch.no_grad():
@@ -51,7 +58,7 @@ def test_a_pairs_score_does_not_depend_on_the_rest_of_its_batch(bert: PreTrained
 
 def test_a_listwise_head_made_of_a_pointwise_one_gives_the_same_scores(bert: PreTrainedTokenizerFast) -> None:
     torch.manual_seed(0)
-    model = Reranker(load_encoder(EncoderConfig(layers=1)), 2, word_table(bert)).eval()
+    model = Reranker(load_encoder(EncoderConfig(layers=1), word_table(bert)), 2).eval()
     batch = pad(pairs_of(bert, [(0, 0), (0, 1), (1, 2)]), bert.pad_token_id)
 
     with torch.no_grad():
@@ -61,14 +68,3 @@ def test_a_listwise_head_made_of_a_pointwise_one_gives_the_same_scores(bert: Pre
 
     assert model.head.out_features == 1
     assert torch.allclose(before, after, atol=1e-6)
-
-
-def test_the_word_table_is_no_part_of_the_weights(bert: PreTrainedTokenizerFast) -> None:
-    model = Reranker(load_encoder(EncoderConfig(layers=1)), 1, word_table(bert))
-
-    assert "words" not in model.state_dict()
-
-
-def test_more_layers_than_the_encoder_has_are_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"encoder\.layers=40 cannot be used: .* has 6; lower encoder\.layers"):
-        load_encoder(EncoderConfig(layers=40))

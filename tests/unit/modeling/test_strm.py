@@ -1,4 +1,4 @@
-"""STRM against formula 12 read naively, the paper's figures, and plain BERT."""
+"""STRM's masks and codes against formula 12 read naively and the paper's figures."""
 
 import random
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from rayrank.config import MINILM
-from rayrank.modeling.strm import packed_codes, padded_mask, word_starts
+from rayrank.modeling.strm import Representative, packed_codes, padded_mask, word_starts
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import ALONE, CONTINUES, STARTS, word_table
 
@@ -29,14 +29,18 @@ def words_of(starts: list[bool]) -> list[int]:
     return list(np.cumsum(starts))
 
 
-def naive(words: list[int], padded_to: int) -> list[list[bool]]:
-    """Formula 12, position by position."""
+def naive(words: list[int], padded_to: int, representative: str = "last") -> list[list[bool]]:
+    """Formula 12, position by position, or with another piece standing for its word."""
     length = len(words)
     allowed = [[False] * padded_to for _ in range(padded_to)]
     for a in range(length):
         for b in range(length):
-            is_last = b == length - 1 or words[b + 1] != words[b]
-            allowed[a][b] = is_last or words[a] == words[b]
+            stands = {
+                "last": b == length - 1 or words[b + 1] != words[b],
+                "first": b == 0 or words[b - 1] != words[b],
+                "all": True,
+            }
+            allowed[a][b] = stands[representative] or words[a] == words[b]
     return allowed
 
 
@@ -57,35 +61,44 @@ def random_batch(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, l
     return ids, mask, roles, words
 
 
+def test_the_last_piece_stands_for_its_word_unless_told_otherwise() -> None:
+    ids, mask, roles, _ = random_batch(0)
+
+    assert torch.equal(padded_mask(ids, mask, roles), padded_mask(ids, mask, roles, "last"))
+    assert not torch.equal(padded_mask(ids, mask, roles), padded_mask(ids, mask, roles, "first"))
+
+
+@pytest.mark.parametrize("representative", ["last", "first", "all"])
 @pytest.mark.parametrize("seed", range(20))
-def test_the_padded_mask_equals_formula_12_read_naively(seed: int) -> None:
+def test_the_padded_mask_equals_formula_12_read_naively(seed: int, representative: Representative) -> None:
     ids, mask, roles, words = random_batch(seed)
 
-    built = padded_mask(ids, mask, roles)
+    built = padded_mask(ids, mask, roles, representative)
 
     assert built.shape == (len(words), 1, ids.shape[1], ids.shape[1])
     for row, of_row in enumerate(words):
         length = len(of_row)
-        assert built[row, 0, :length].tolist() == naive(of_row, ids.shape[1])[:length]
+        assert built[row, 0, :length].tolist() == naive(of_row, ids.shape[1], representative)[:length]
 
 
+@pytest.mark.parametrize("representative", ["last", "first", "all"])
 @pytest.mark.parametrize("seed", range(20))
-def test_packed_codes_allow_exactly_what_the_padded_mask_allows_and_nothing_across_sequences(seed: int) -> None:
-    ids, _, roles, words = random_batch(seed)
-    flat = torch.cat([ids[row, : len(of_row)] for row, of_row in enumerate(words)] + [torch.zeros(3, dtype=torch.long)])
-    seq = torch.cat([torch.full((len(of_row),), row) for row, of_row in enumerate(words)] + [torch.full((3,), -1)])
+def test_packed_codes_allow_exactly_what_the_padded_mask_allows_and_nothing_across_sequences(
+    seed: int, representative: Representative
+) -> None:
+    ids, mask, roles, words = random_batch(seed)
+    lengths = [len(of_row) for of_row in words]
+    flat = torch.cat([ids[row, :length] for row, length in enumerate(lengths)] + [torch.zeros(3, dtype=torch.long)])
+    seq = torch.cat([torch.full((length,), row) for row, length in enumerate(lengths)] + [torch.full((3,), -1)])
 
-    codes = packed_codes(flat, seq, roles)
+    codes = packed_codes(flat, seq, roles, representative)
 
     assert {code.dtype for code in codes} == {torch.int32}
     allowed = (codes.word[:, None] == codes.word[None, :]) | (codes.open_to[None, :] == codes.seq[:, None])
-    expected = torch.zeros_like(allowed)
-    start = 0
-    for of_row in words:
-        stop = start + len(of_row)
-        expected[start:stop, start:stop] = torch.tensor(naive(of_row, len(of_row)))
-        start = stop
-    assert torch.equal(allowed[:start], expected[:start])
+    padded = padded_mask(ids, mask, roles, representative)[:, 0]
+    expected = torch.block_diag(*(padded[row, :length, :length] for row, length in enumerate(lengths)))
+    assert torch.equal(allowed[:-3, :-3], expected)
+    assert not allowed[:-3, -3:].any()
 
 
 def test_figure_3_row_by_row(bert: PreTrainedTokenizerFast, table: torch.Tensor) -> None:
@@ -169,49 +182,3 @@ def test_other_vocabularies_give_one_word_a_word_and_punctuation_its_own(kind: s
     texts = ["".join(tokenizer.convert_ids_to_tokens(word)).strip("Ġ▁") for word in words]
     assert texts == ["<s>", "riverside", "runners", ",", "back", "</s>"]
     assert any(len(word) > 1 for word in words)
-
-
-def small_encoder(vocabulary: int) -> BertModel:
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=vocabulary,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        attn_implementation="sdpa",
-    )
-    return BertModel(config).eval()
-
-
-def test_without_multi_piece_words_the_encoder_answers_bit_for_bit_as_plain_bert(
-    bert: PreTrainedTokenizerFast, table: torch.Tensor
-) -> None:
-    encoder = small_encoder(len(bert))
-    batch = bert(
-        ["where is the red house", "who made the long bridge over the river"], padding=True, return_tensors="pt"
-    )
-    present = batch.attention_mask.bool()
-    plain_mask = present[:, None, None, :].expand(-1, 1, present.shape[1], -1)
-    mask = padded_mask(batch.input_ids, batch.attention_mask, table)
-
-    with torch.no_grad():
-        plain = encoder(batch.input_ids, attention_mask=plain_mask).last_hidden_state
-        masked = encoder(batch.input_ids, attention_mask=mask).last_hidden_state
-        usual = encoder(batch.input_ids, attention_mask=batch.attention_mask).last_hidden_state
-
-    assert torch.equal(masked[present], plain[present])
-    assert torch.allclose(masked[present], usual[present], atol=1e-6)
-
-
-def test_a_multi_piece_word_changes_what_the_encoder_answers(
-    bert: PreTrainedTokenizerFast, table: torch.Tensor
-) -> None:
-    encoder = small_encoder(len(bert))
-    batch = bert("where is the bogue", return_tensors="pt")
-
-    with torch.no_grad():
-        masked = encoder(batch.input_ids, attention_mask=padded_mask(batch.input_ids, batch.attention_mask, table))
-        plain = encoder(batch.input_ids, attention_mask=batch.attention_mask)
-
-    assert not torch.allclose(masked.last_hidden_state[:, 0], plain.last_hidden_state[:, 0], atol=1e-4)

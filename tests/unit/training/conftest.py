@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
+from rayrank.modeling.encoder import Encoder
 from rayrank.modeling.reranker import Reranker
 from rayrank.text.pairs import Ragged
 from rayrank.training.data import Split, TrainingData
@@ -26,7 +27,7 @@ def tiny_model(outputs: int, dropout: float) -> Reranker:
         max_position_embeddings=32, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
         attn_implementation="sdpa",
     )  # fmt: skip
-    return Reranker(BertModel(config, add_pooling_layer=False), outputs, None)
+    return Reranker(Encoder(BertModel(config), None), outputs)
 
 
 def _split(rng: np.random.Generator, queries: np.ndarray, meaning: np.ndarray, passages: list[list[int]]) -> Split:

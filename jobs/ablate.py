@@ -1,0 +1,64 @@
+"""Measure what each part of DR-BERT is worth: the paper's Table 1 on your data, with intervals and p values.
+
+Rows share every artifact they can. A row of your own changes settings of the full model:
+
+  --row 'late STRM: strm.first_layer=2'   --row 'more negatives: listwise.negatives=15 noise.threshold=0.8'
+"""
+
+from typing import Any
+
+from jobs.entry import Arguments, parser, run_task
+from rayrank.artifacts import Artifact, Store
+from rayrank.config import RunConfig
+from rayrank.errors import ConfigError
+
+
+def changes_of(row: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and the settings of `name: key=value key=value`."""
+    name, colon, settings = row.partition(":")
+    pairs = [setting.partition("=") for setting in settings.split()]
+    if not colon or not name.strip() or not pairs or not all(key and value for key, _, value in pairs):
+        raise ConfigError(f"--row {row!r} cannot be read: write --row 'NAME: KEY=VALUE ...'.")
+    return name.strip(), {key: value for key, _, value in pairs}
+
+
+def run(arguments: Arguments, config: RunConfig, store: Store) -> dict[str, Any]:
+    """Make all rows, write the table in every form, and return it as text."""
+    from rich.console import Console
+
+    from rayrank.evaluation import ablation_table
+    from rayrank.evaluation.ablation_plot import ablation_png
+    from rayrank.stages import ablation
+
+    rows = ablation.table_one(config)
+    known = {row.name for row in rows}
+    if unknown := set(arguments.only or known) - known:
+        raise ConfigError(f"--only {unknown.pop()} is no row: choose among {', '.join(known)}.")
+    rows = [row for row in rows if row.name in (arguments.only or known) or row.name == ablation.FULL]
+    rows += [ablation.RowSpec(*changes_of(row), "drbert") for row in arguments.row]
+    seeds = [config.training.seed + number for number in range(arguments.seeds)]
+    table = ablation.run(config, store, rows, seeds, arguments.parallel)
+    folder = Artifact(store.root, "ablation", ablation.digest(config, rows, seeds))
+    folder.write_json("table.json", table.to_json())
+    contents = {
+        "table.md": ablation_table.markdown(table).encode(),
+        "table.tex": ablation_table.latex(table).encode(),
+        "table.png": ablation_png(table, table.splits[0]),
+    }
+    for name, content in contents.items():
+        with folder.create(name) as stream:
+            stream.write(content)
+    console = Console(width=160)
+    with console.capture() as drawn:
+        console.print(ablation_table.plain(table))
+    return {"table": table.to_json(), "folder": folder.url, "findings": [drawn.get(), f"in {folder.url}"]}
+
+
+if __name__ == "__main__":
+    options = parser(__doc__)
+    options.add_argument("--seeds", type=int, default=1, help="trainings of each row, from training.seed on")
+    options.add_argument("--only", action="append", metavar="ROW", help="some of the paper's rows, by name")
+    options.add_argument("--row", action="append", default=[], metavar="'NAME: KEY=VALUE ...'", help="one of your own")
+    options.add_argument("--parallel", type=int, default=1, help="stages at a time, as the cluster has room")
+    arguments = options.parse_args()
+    run_task(arguments, lambda config, store: run(arguments, config, store))

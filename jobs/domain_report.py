@@ -1,0 +1,6 @@
+"""Tell how far the corpus's most frequent words are from general text's: the paper's reason to pre-train."""
+
+from jobs.entry import parser, run_job
+
+if __name__ == "__main__":
+    run_job(parser(__doc__).parse_args(), ["domain_report"])

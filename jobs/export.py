@@ -1,0 +1,53 @@
+"""Write a trained model as a Hugging Face folder: safetensors, tokenizer, settings and a model card."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from jobs.entry import parser, run_task
+from rayrank.artifacts import Store
+from rayrank.config import RunConfig
+from rayrank.errors import StorageError
+
+
+def run(output: str, chosen: str | None, license_name: str, config: RunConfig, store: Store) -> dict[str, Any]:
+    """Export the model and return the facts to show; with torch behind it, so imported once the settings are right."""
+    from rayrank.modeling.export import check_output, export, is_portable, settings_of
+    from rayrank.modeling.model_card import STAGES, gather, write_card
+    from rayrank.modeling.saved import load_reranker
+    from rayrank.text.pieces import load_tokenizer
+    from rayrank.text.words import word_table
+
+    if os.environ.get("RAY_ADDRESS") and not Path(output).is_absolute():
+        # A submitted job stands in a folder that Ray throws away after it.
+        raise StorageError(f"--output {output} is a relative path: a job on a cluster needs an absolute one.")
+    check_output(output)
+    name = chosen or ("drbert" if config.listwise.enabled else "pointwise")
+    artifact = store.require(STAGES[name], config)
+    tokenizer = load_tokenizer(store.require("corpus", config).local("tokenizer"))
+    model = load_reranker(artifact, config, word_table(tokenizer))
+    origin = gather(name, config, store, license_name)
+    settings = settings_of(model, config.input, config.query_types, list(origin.query_types.get("types", {})))
+    portable = is_portable(model, tokenizer)
+    export(output, model, tokenizer, settings, write_card(origin, settings, portable))
+    return {
+        "model": name,
+        "from": artifact.url,
+        "output": output,
+        "cross_encoder": portable,
+        "findings": [
+            f"{name} of {artifact.url} is in {output}",
+            "sentence_transformers.CrossEncoder and rayrank.modeling.export.load open it"
+            if portable
+            else "rayrank.modeling.export.load opens it; CrossEncoder refuses it, since its attention would be another",
+        ],
+    }
+
+
+if __name__ == "__main__":
+    options = parser(__doc__)
+    options.add_argument("--output", required=True, metavar="DIR", help="a folder that is new or empty")
+    options.add_argument("--model", choices=["pointwise", "drbert"], help="the last phase of the settings by default")
+    options.add_argument("--license", default="unknown", help="for the model card; default %(default)s")
+    arguments = options.parse_args()
+    run_task(arguments, lambda config, store: run(arguments.output, arguments.model, arguments.license, config, store))

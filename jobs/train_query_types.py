@@ -1,0 +1,85 @@
+"""Train the classifier of query types on labelled questions, and measure it beside the rules on others."""
+
+import json
+import sys
+from contextlib import redirect_stdout
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from jobs.entry import Arguments, assignment, configure, parser, run_job
+from rayrank.artifacts import Store
+from rayrank.config import RunConfig
+from rayrank.datasets.labelled import Labelled, read_labelled
+
+RULES, TRAINED = "rules", "trained"
+
+
+def measure(rows: list[Labelled], config: RunConfig, store: Store) -> dict[str, Any]:
+    """Return the accuracy of the rules and of the trained classifier with 95 % intervals, and their difference."""
+    import numpy as np
+
+    from rayrank.evaluation.significance import compare, mean_interval
+    from rayrank.modeling.typer import load_typer
+    from rayrank.text.query_types import predict
+
+    typer = load_typer(store.require("query_typer", config))
+    types, texts = zip(*rows, strict=True)
+    answers = {RULES: predict(texts, abbreviation="abbreviation" in typer.types), TRAINED: typer(texts)}
+    right = {name: np.array(found) == np.array(types) for name, found in answers.items()}
+    settings = config.evaluate
+    resamples, seed = settings.resamples, settings.seed
+    return {
+        "num_questions": len(rows),
+        **{name: asdict(mean_interval(values, resamples, seed)) for name, values in right.items()},
+        "comparison": asdict(compare(right[TRAINED], right[RULES], settings.test, resamples, seed)),
+    }
+
+
+def show(figures: dict[str, Any], file: str) -> None:
+    """Print both accuracies."""
+    from rich.console import Console
+
+    from rayrank.evaluation.significance import Comparison, Interval
+    from rayrank.evaluation.table import Row, metrics_table
+
+    rows = [
+        Row(RULES, "accuracy", Interval(**figures[RULES])),
+        Row(TRAINED, "accuracy", Interval(**figures[TRAINED]), Comparison(**figures["comparison"])),
+    ]
+    with redirect_stdout(sys.__stdout__):
+        console = Console()
+        console.print(metrics_table(rows, RULES).plain())
+        console.print(f"{figures['num_questions']:,} questions of {file}", soft_wrap=True, markup=False)
+
+
+def main(arguments: Arguments) -> None:
+    """Train, then measure if there is a file to measure on."""
+    extra = [] if arguments.labels is None else [assignment("typer.labels", arguments.labels)]
+    test: list[Labelled] = []
+
+    def plan(config: RunConfig) -> list[tuple[str, RunConfig]]:
+        # Read before the training: minutes later is too late to hear of a typing error.
+        test.extend(read_labelled(arguments.test, "--test") if arguments.test else [])
+        return [("query_typer", config)]
+
+    run_job(arguments, plan, extra)
+    if test:
+        figures = measure(test, configure(arguments, extra), Store(arguments.storage))
+        show(figures, arguments.test)
+        if arguments.json:
+            file = Path(arguments.json)
+            summary = {**json.loads(file.read_text(encoding="utf-8")), "test": figures}
+            file.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    options = parser(__doc__)
+    options.add_argument(
+        "--labels",
+        metavar="FILE",
+        help="`TYPE:subtype question` or `type<TAB>question` lines; the labelled training queries of the dataset if "
+        "not given",
+    )
+    options.add_argument("--test", metavar="FILE", help="other labelled questions, to measure it on beside the rules")
+    main(options.parse_args())

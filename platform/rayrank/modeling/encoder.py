@@ -1,0 +1,182 @@
+"""The encoder: a pre-trained transformer of BERT's kind whose attention is STRM's or plain, by the config."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import AutoModel, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from rayrank.config import EncoderConfig, StrmConfig
+from rayrank.errors import ConfigError
+from rayrank.modeling.attention import PER_LAYER, LayerMasks, numbers_its_layers
+from rayrank.modeling.strm import padded_mask
+from rayrank.pretrained import locate
+from rayrank.text.pairs import Pairs
+
+PAPER = StrmConfig()
+"""STRM as the paper has it."""
+
+BIAS_SCALE = 100.0
+"""The bias is this times its parameter. Adam moves a parameter by about the learning rate a step, 3e-5 and the like;
+so the bias can move by 3 in a thousand steps, enough to all but hide a piece."""
+
+
+class PaddedBatch(NamedTuple):
+    """Inputs of one batch, padded to its longest."""
+
+    ids: Tensor
+    attention_mask: Tensor
+    token_types: Tensor
+
+    def to(self, device: torch.device) -> "PaddedBatch":
+        return PaddedBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+
+def pad(pairs: Pairs, pad_id: int) -> PaddedBatch:
+    """Return pairs as rectangles, all rows at once."""
+    lengths = pairs.lengths
+    shape = (len(lengths), int(lengths.max()))
+    present = np.arange(shape[1]) < lengths[:, None]
+    ids = np.full(shape, pad_id, np.int64)
+    token_types = np.zeros(shape, np.int64)
+    ids[present], token_types[present] = pairs.ids, pairs.token_types()
+    return PaddedBatch(torch.from_numpy(ids), torch.from_numpy(present.astype(np.int64)), torch.from_numpy(token_types))
+
+
+class Encoder(nn.Module):
+    """Turns a batch into hidden states; `base` is the transformers model inside, its pooler taken out."""
+
+    words: Tensor | None
+    strm_bias: nn.Parameter | None
+
+    def __init__(self, base: PreTrainedModel, words: NDArray[np.int8] | None, strm: StrmConfig = PAPER) -> None:
+        """Take the vocabulary's word table for STRM, or None for plain attention."""
+        super().__init__()
+        self.base = base
+        self.strm = strm
+        if getattr(base, "pooler", None) is not None:
+            # Nobody reads it, and weights without a gradient stop distributed training.
+            base.register_module("pooler", None)
+        # Where all pieces stand for their word, nothing is hidden: that is plain attention.
+        plain = words is None or strm.form == "off" or strm.representative == "all"
+        # Belongs to the tokenizer, not to the weights: it is rebuilt when a model is loaded.
+        self.register_buffer("words", None if plain else torch.from_numpy(words), persistent=False)
+        num_layers, num_heads = base.config.num_hidden_layers, base.config.num_attention_heads
+        self.layers = range(0) if plain else strm_layers(strm, num_layers)
+        learned = strm.form == "bias" and not plain
+        self.strm_bias = nn.Parameter(torch.zeros(num_layers, num_heads)) if learned else None
+        # Where every layer has the same mask, the encoder hands it to all of them by itself.
+        self._per_layer = not plain and (learned or len(self.layers) < num_layers)
+        if self._per_layer:
+            _attend_per_layer(base, strm)
+
+    def forward(self, batch: PaddedBatch) -> Tensor:
+        """Return the last layer's (batch, length, hidden) states."""
+        mask = batch.attention_mask
+        options: dict[str, Any] = {}
+        if self.words is not None:
+            allowed = padded_mask(batch.ids, mask, self.words, self.strm.representative)
+            if self._per_layer:
+                options["layer_masks"] = LayerMasks(self.layers, allowed, mask.bool(), self._scaled_bias())
+            else:
+                mask = allowed
+        if getattr(self.base.config, "type_vocab_size", 0) > 1:
+            options["token_type_ids"] = batch.token_types
+        states: Tensor = self.base(batch.ids, attention_mask=mask, **options).last_hidden_state
+        return states
+
+    def _scaled_bias(self) -> Tensor | None:
+        if self.strm_bias is None:
+            return None
+        # The value is scaled, the gradient is not: a hundredfold gradient would be all that clipping sees.
+        return self.strm_bias + (BIAS_SCALE - 1) * self.strm_bias.detach()
+
+
+def _attend_per_layer(base: PreTrainedModel, strm: StrmConfig) -> None:
+    if not numbers_its_layers(base):
+        key = "form" if strm.form == "bias" else "first_layer" if strm.first_layer else "last_layer"
+        raise ConfigError(
+            f"strm.{key}={getattr(strm, key)} cannot be used: {type(base).__name__} does not tell its layers apart; "
+            f"set strm.form=mask for all layers, or take an encoder such as BERT, RoBERTa or ELECTRA."
+        )
+    base.set_attn_implementation(PER_LAYER)
+
+
+def strm_layers(strm: StrmConfig, num_layers: int) -> range:
+    """Return the layers of an encoder that STRM changes."""
+    last = num_layers - 1 if strm.last_layer is None else strm.last_layer
+    if last >= num_layers:
+        raise ConfigError(
+            f"strm.last_layer={last} cannot be used: the encoder has {num_layers} layers, numbered from 0; "
+            f"lower strm.last_layer, or leave it out for the encoder's last."
+        )
+    if strm.first_layer > last:
+        raise ConfigError(
+            f"strm.first_layer={strm.first_layer} cannot be used: STRM's last layer is {last} and the encoder has "
+            f"{num_layers} layers, numbered from 0; lower strm.first_layer."
+        )
+    return range(strm.first_layer, last + 1)
+
+
+def load_encoder(config: EncoderConfig, words: NDArray[np.int8] | None, strm: StrmConfig = PAPER) -> Encoder:
+    """Return the pre-trained encoder, cut to its first layers where the config says so."""
+    base = _load(config)
+    if config.layers is not None:
+        if config.layers > base.config.num_hidden_layers:
+            raise ConfigError(
+                f"encoder.layers={config.layers} cannot be used: {config.name} has {base.config.num_hidden_layers}; "
+                f"lower encoder.layers."
+            )
+        layers = getattr(base.encoder, "layer", None)
+        if not isinstance(layers, nn.ModuleList):
+            raise ConfigError(
+                f"encoder.layers={config.layers} cannot be used: {type(base).__name__} has one layer that it repeats; "
+                f"leave encoder.layers out."
+            )
+        del layers[config.layers :]
+        base.config.num_hidden_layers = config.layers
+    return Encoder(base, words, strm)
+
+
+def _load(config: EncoderConfig) -> PreTrainedModel:
+    place = locate(config.name, key="encoder.name")
+    try:
+        with quiet():
+            base, report = AutoModel.from_pretrained(
+                place, attn_implementation="sdpa", output_loading_info=True,
+                hidden_dropout_prob=config.dropout, attention_probs_dropout_prob=config.dropout,
+            )  # fmt: skip
+    except (OSError, ValueError, TypeError) as error:
+        # A TypeError is an architecture that does not know the settings every encoder of BERT's kind has.
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise ConfigError(
+            f"encoder.name={config.name} cannot be loaded: {reason}; name a folder on disk, or a model the hub serves, "
+            f"of an encoder such as BERT, RoBERTa or ELECTRA."
+        ) from None
+    missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
+    if missing:
+        raise ConfigError(
+            f"encoder.name={config.name} cannot be used: {len(missing)} weights of {type(base).__name__} are not in "
+            f"it, {missing[0]} for one; name a model whose weights belong to its config."
+        )
+    return base  # type: ignore[no-any-return]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers from drawing bars and listing the weights it leaves out; errors are raised all the same."""
+    verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity(logging.ERROR)
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if bars:
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -1,0 +1,232 @@
+"""A trained re-ranker as a Hugging Face folder, and back: weights, tokenizer, settings and a model card.
+
+A BERT with plain attention becomes a `BertForSequenceClassification`, which every tool knows. That class puts a linear
+layer and a tanh between [CLS] and the classifier; ours has neither. A tanh leaves small numbers as they are, so the
+pooler makes them small and the classifier makes up for it. STRM's attention is not BERT's: such a folder says it is of
+a kind of its own, which transformers and sentence-transformers refuse, instead of opening it with other scores.
+"""
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import safetensors.torch
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from torch import Tensor
+from transformers import AutoConfig, AutoModel
+
+from rayrank.config import InputConfig, QueryTypesConfig, Section, StrmConfig
+from rayrank.errors import ConfigError, StorageError
+from rayrank.modeling.encoder import Encoder, quiet
+from rayrank.modeling.reranker import RELEVANT, Reranker
+from rayrank.modeling.scorer import Scorer
+from rayrank.text.pairs import Ragged, SpecialIds, prefixes
+from rayrank.text.pieces import PieceEncoder, load_tokenizer
+from rayrank.text.words import word_table
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+SETTINGS, SHAPE, WEIGHTS, CARD = "rayrank.json", "config.json", "model.safetensors", "README.md"
+OWN_KIND = "rayrank"
+"""The model type of folders that only `load` opens; no version of transformers knows it."""
+
+SMALL = 2.0**-13
+"""What the pooler multiplies with. A power of two costs no bits. tanh changes a state of 10 by less than a millionth of
+itself, and in half precision a state of 1 still keeps all its bits."""
+
+
+class Settings(Section):
+    """What has to be known besides the weights to score as in training."""
+
+    format: Literal[1] = 1
+    base: str
+    """The encoder's architecture, as transformers calls it."""
+    strm: StrmConfig
+    input: InputConfig
+    query_types: QueryTypesConfig = QueryTypesConfig()
+    types: tuple[str, ...] = ()
+    """The query types seen in training, the most frequent first."""
+
+
+class Exported(NamedTuple):
+    """A re-ranker that came out of a folder."""
+
+    model: Reranker
+    tokenizer: "PreTrainedTokenizerFast"
+    settings: Settings
+
+
+def is_portable(model: Reranker, tokenizer: "PreTrainedTokenizerFast") -> bool:
+    """Return whether other libraries compute the same: a BERT, plain attention, pairs put together as ours are."""
+    if model.encoder.words is not None or model.encoder.base.config.model_type != "bert":
+        return False
+    pair = tokenizer("a", "b")
+    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+    first, second = (tokenizer(text, add_special_tokens=False).input_ids for text in ("a", "b"))
+    types = [0] * (len(first) + 2) + [1] * (len(second) + 1)
+    return bool(pair.input_ids == [cls, *first, sep, *second, sep] and pair.get("token_type_ids") == types)
+
+
+def settings_of(model: Reranker, inputs: InputConfig, query_types: QueryTypesConfig, types: Sequence[str]) -> Settings:
+    """Return what to keep of a model; STRM that changes nothing, as with all pieces visible, is off."""
+    strm = model.encoder.strm if model.encoder.words is not None else StrmConfig(form="off")
+    base = model.encoder.base.config.model_type
+    return Settings(base=base, strm=strm, input=inputs, query_types=query_types, types=tuple(types))
+
+
+def check_output(folder: str) -> None:
+    """Refuse a place that holds something, before any work is done."""
+    path = Path(folder)
+    if "://" in folder:
+        raise StorageError(f"--output {folder} cannot be written: it is a URL; name a folder of this machine.")
+    if path.exists() and not path.is_dir():
+        raise StorageError(f"--output {folder} cannot be written: it is a file; name a folder that is new or empty.")
+    if path.is_dir() and any(path.iterdir()):
+        raise StorageError(f"--output {folder} is not empty: name another folder, or remove it first.")
+
+
+def export(
+    folder: str, model: Reranker, tokenizer: "PreTrainedTokenizerFast", settings: Settings, card: str
+) -> None:  # fmt: skip
+    """Write the folder, which appears under its name only once it is whole; two outputs become their difference."""
+    check_output(folder)
+    path = Path(folder).absolute()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as draft:
+            whole = Path(draft) / path.name
+            whole.mkdir()
+            _write(whole, model, tokenizer, settings, card)
+            whole.replace(path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(f"--output {folder} cannot be written: {reason}; name another folder.") from None
+
+
+def _write(
+    folder: Path, model: Reranker, tokenizer: "PreTrainedTokenizerFast", settings: Settings, card: str
+) -> None:  # fmt: skip
+    portable = is_portable(model, tokenizer)
+    weights = _one_output(model)
+    (folder / WEIGHTS).write_bytes(
+        safetensors.torch.save(_classifier(weights) if portable else weights, {"format": "pt"})
+    )
+    _dump(folder / SHAPE, _shape(model, portable))
+    _dump(folder / SETTINGS, settings.model_dump(mode="json"))
+    _save_tokenizer(tokenizer, folder, settings.input.length)
+    (folder / CARD).write_text(card, encoding="utf-8")
+
+
+def _save_tokenizer(tokenizer: "PreTrainedTokenizerFast", folder: Path, length: int) -> None:
+    tokenizer.save_pretrained(str(folder))
+    file = folder / "tokenizer_config.json"
+    config = json.loads(file.read_text(encoding="utf-8"))
+    # How and with what length it was loaded here; others cut a pair at model_max_length.
+    for name in ("is_local", "local_files_only", "max_length"):
+        config.pop(name, None)
+    _dump(file, {**config, "model_max_length": length})
+
+
+def _one_output(model: Reranker) -> dict[str, Tensor]:
+    """Return all weights by name, the pointwise classes as the one score they stand for."""
+    weights = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in model.state_dict().items()}
+    if len(weights["head.bias"]) == 2:
+        for name in ("head.weight", "head.bias"):
+            weights[name] = weights[name][[RELEVANT]] - weights[name][[1 - RELEVANT]]
+    return weights
+
+
+def _classifier(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights under the names, and in the form, of BertForSequenceClassification."""
+    base = {
+        name.replace("encoder.base.", "bert.", 1): tensor
+        for name, tensor in weights.items()
+        if name.startswith("encoder.")
+    }
+    hidden = weights["head.weight"].shape[1]
+    return {
+        **base,
+        "bert.pooler.dense.weight": torch.eye(hidden) * SMALL,
+        "bert.pooler.dense.bias": torch.zeros(hidden),
+        "classifier.weight": weights["head.weight"] / SMALL,
+        "classifier.bias": weights["head.bias"],
+    }
+
+
+def _reranker(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Undo `_classifier`, to the last bit."""
+    if "classifier.weight" not in weights:
+        return weights
+    base = {
+        name.replace("bert.", "encoder.base.", 1): tensor
+        for name, tensor in weights.items()
+        if name.startswith("bert.") and not name.startswith("bert.pooler.")
+    }
+    return {**base, "head.weight": weights["classifier.weight"] * SMALL, "head.bias": weights["classifier.bias"]}
+
+
+def _shape(model: Reranker, portable: bool) -> dict[str, Any]:
+    shape = model.encoder.base.config.to_diff_dict()
+    # Where the encoder lay on the machine it was trained on is nobody's business.
+    shape.pop("_name_or_path", None)
+    shape |= {"id2label": {"0": "relevance"}, "label2id": {"relevance": 0}}
+    if portable:
+        # Without the entry CrossEncoder puts a sigmoid over the score.
+        identity = {"activation_fn": "torch.nn.modules.linear.Identity"}
+        return shape | {"architectures": ["BertForSequenceClassification"], "sentence_transformers": identity}
+    return shape | {"architectures": ["RayrankReranker"], "model_type": OWN_KIND}
+
+
+def load(folder: str) -> Exported:
+    """Return the re-ranker of a folder, ready to score, on CPU; the folder alone is enough."""
+    path = Path(folder).expanduser()
+    if not (path / SETTINGS).is_file():
+        raise ConfigError(f"{folder} is no exported model: it has no {SETTINGS}; name a folder that jobs.export made.")
+    try:
+        settings = Settings.model_validate_json((path / SETTINGS).read_text(encoding="utf-8"))
+        shape = json.loads((path / SHAPE).read_text(encoding="utf-8"))
+        weights = _reranker(safetensors.torch.load((path / WEIGHTS).read_bytes()))
+    except (OSError, ValueError, ValidationError, SafetensorError) as error:
+        reason = str(error).split("\n")[0]
+        raise ConfigError(
+            f"{folder} cannot be opened: {reason}; export the model again with this version of rayrank."
+        ) from None
+    shape.pop("model_type", None)
+    with quiet():
+        tokenizer = load_tokenizer(str(path.absolute()))
+    base = AutoModel.from_config(AutoConfig.for_model(settings.base, **shape), attn_implementation="sdpa")  # type: ignore[no-untyped-call]
+    model = Reranker(Encoder(base, word_table(tokenizer), settings.strm), num_outputs=1)
+    model.load_state_dict(weights)
+    return Exported(model.eval(), tokenizer, settings)
+
+
+def score(
+    exported: Exported, queries: Sequence[str], passages: Sequence[str], types: Sequence[str] | None = None
+) -> NDArray[np.float32]:  # fmt: skip
+    """Return the score of each query and its passage; `types` are needed if the model was trained with them."""
+    model, tokenizer, settings = exported
+    if (types is None) == settings.input.query_type:
+        wanted = "one type a query" if settings.input.query_type else "no types"
+        raise ConfigError(f"input.query_type={settings.input.query_type} asks for {wanted}: pass types accordingly.")
+    encode = PieceEncoder(tokenizer.backend_tokenizer.to_str(), settings.input.length)
+    kinds = None if types is None else _ragged(encode, types)
+    special = SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id)
+    starts = prefixes(_ragged(encode, queries), kinds, special, settings.input.query_length)
+    scorer, rows = Scorer(model, tokenizer.pad_token_id, special.sep, settings.input.length), np.arange(len(queries))
+    return scorer(starts, _ragged(encode, passages), rows, rows)
+
+
+def _ragged(encode: PieceEncoder, texts: Sequence[str]) -> Ragged:
+    lists = encode(texts)
+    return Ragged(lists.values.to_numpy(), lists.offsets.to_numpy())
+
+
+def _dump(file: Path, value: object) -> None:
+    file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

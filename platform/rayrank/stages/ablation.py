@@ -1,0 +1,112 @@
+"""Ablation: what each part of DR-BERT is worth, as rows that share every artifact they can (Table 1 of the paper)."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
+
+from rayrank import flow
+from rayrank.artifacts import Store
+from rayrank.config import RunConfig
+from rayrank.evaluation.ablation import Ablation, Procedure, Variant, ablate
+from rayrank.evaluation.metrics import PerQuery
+from rayrank.overrides import apply
+from rayrank.stages.graph import make_all
+from rayrank.text.pairs import Ragged
+from rayrank.text.pieces import load_tokenizer
+from rayrank.text.words import multi_piece_queries, word_table
+
+FULL = "DR-BERT"
+TRAINED = ("pretrain", "pointwise", "noise", "listwise")
+"""The stages whose device time a row costs; what all rows share, and the measuring itself, is not counted."""
+
+
+class RowSpec(NamedTuple):
+    """A row: what it changes in the full model's configuration, and the run it measures."""
+
+    name: str
+    changes: Mapping[str, Any]
+    run: str
+
+
+def table_one(config: RunConfig) -> list[RowSpec]:
+    """Return the rows of the paper's Table 1."""
+    bert = {"pretrain.enabled": False, "input.query_type": False, "strm.form": "off"}
+    return [
+        RowSpec(config.candidates.first_stage.upper(), {}, config.candidates.first_stage),
+        RowSpec("+ BERT", bert, "pointwise"),
+        RowSpec(FULL, {}, "drbert"),
+        RowSpec("- pre-training", {"pretrain.enabled": False}, "drbert"),
+        RowSpec("- pointwise", {"listwise.start": "encoder"}, "drbert"),
+        RowSpec("- query type", {"input.query_type": False}, "drbert"),
+        RowSpec("- noise reduction", {"noise.threshold": 1.0}, "drbert"),
+        RowSpec("- listwise", {}, "pointwise"),
+        RowSpec("- STRM", {"strm.form": "off"}, "drbert"),
+    ]
+
+
+def run(config: RunConfig, store: Store, rows: Sequence[RowSpec], seeds: Sequence[int], parallel: int) -> Ablation:
+    """Make all rows' artifacts, then measure each on every held-out split against the full model."""
+    make_all([("corpus", config)], store, parallel)
+    judged = store.require("corpus", config).manifest["splits"]
+    splits = [name for name in ("dev", "test") if judged.get(name, {}).get("num_judgments")]
+    configs = {row.name: [_configured(config, row, seed) for seed in seeds] for row in rows}
+    wanted = [("evaluate", _on(split, seeded)) for row in rows for seeded in configs[row.name] for split in splits]
+    make_all(wanted, store, parallel)
+    variants = [
+        Variant(
+            row.name,
+            {split: [_per_query(_on(split, seeded), store) for seeded in configs[row.name]] for split in splits},
+            _device_seconds(configs[row.name], store),
+        )
+        for row in rows
+    ]
+    settings = config.evaluate
+    procedure = Procedure(test=settings.test, resamples=settings.resamples, seed=settings.seed)
+    return ablate(variants, FULL, _slices(config, store), procedure)
+
+
+def digest(config: RunConfig, rows: Sequence[RowSpec], seeds: Sequence[int]) -> str:
+    """Return a name for the table: the same for the same rows of the same results."""
+    keys = [[row.name, [flow.key("evaluate", _configured(config, row, seed)) for seed in seeds]] for row in rows]
+    return hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]
+
+
+def _configured(config: RunConfig, row: RowSpec, seed: int) -> RunConfig:
+    run = {"evaluate.run": row.run, "evaluate.baseline": ""}
+    return apply(config.model_dump(), {**row.changes, **run, "training.seed": seed})
+
+
+def _on(split: str, config: RunConfig) -> RunConfig:
+    return config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"split": split})})
+
+
+def _per_query(config: RunConfig, store: Store) -> PerQuery:
+    table = store.require("evaluate", config).read_table("per_query.parquet")
+    values = {name: table[name].to_numpy() for name in table.column_names if name != "query_id"}
+    return PerQuery(table["query_id"].to_pylist(), values, 0)
+
+
+def _device_seconds(configs: Sequence[RunConfig], store: Store) -> float:
+    """Return the mean over seeds of the device time of training a row from scratch, shared parts included."""
+    total = 0.0
+    for config in configs:
+        for stage in flow.plan("evaluate", config):
+            if stage in TRAINED:
+                facts = store.require(stage, config).manifest
+                total += facts.get("train_seconds", 0) * facts.get("num_workers", 1) + facts.get("score_seconds", 0)
+    return total / len(configs)
+
+
+def _slices(config: RunConfig, store: Store) -> dict[str, set[str]]:
+    """Return the queries with and without a word of several pieces, STRM's home ground and the rest."""
+    corpus = store.require("corpus", config)
+    queries = corpus.read_table("queries.parquet", ["query_id", "piece_ids"]).combine_chunks()
+    table = word_table(load_tokenizer(corpus.local("tokenizer")))
+    several = multi_piece_queries(Ragged.from_arrow(queries["piece_ids"]), table)
+    return {
+        "multi-piece": set(queries["query_id"].filter(several).to_pylist()),
+        "whole words": set(queries["query_id"].filter(pc.invert(several)).to_pylist()),
+    }

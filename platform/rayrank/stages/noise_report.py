@@ -1,0 +1,59 @@
+"""Noise report: what the threshold takes out of the training lists, for a person who has to choose one."""
+
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayrank.artifacts import Artifact, Store
+from rayrank.config import RunConfig
+from rayrank.evaluation import noise_pairs, noise_table
+from rayrank.evaluation.noise import report
+from rayrank.evaluation.noise_plot import noise_png
+
+
+def run(config: RunConfig, store: Store) -> Artifact:
+    """Return the report: report.json, report.md, report.png, and suspicious.csv for relabelling."""
+    if done := store.find("noise_report", config):
+        return done
+    started = time.monotonic()
+    artifact, corpus = store.artifact("noise_report", config), store.require("corpus", config)
+    scores = store.require("noise", config)
+    types = store.require("query_types", config).read_table("query_types.parquet") if config.input.query_type else None
+    judgments, hidden = (_of_train(corpus.read_table(name)) for name in ("judgments.parquet", "hidden.parquet"))
+    provided = config.candidates.first_stage == "provided"
+    facts = report(_parts(scores, provided), judgments, types, config.noise.threshold, hidden if len(hidden) else None)
+    artifact.write_json("report.json", facts)
+    pairs = noise_pairs.suspicious(_parts(scores, provided), judgments, types)
+    for name, content in (
+        ("report.md", noise_table.markdown(facts).encode()),
+        ("report.png", noise_png(facts)),
+        ("suspicious.csv", noise_pairs.csv_bytes(_with_texts(pairs, corpus))),
+    ):
+        with artifact.create(name) as stream:
+            stream.write(content)
+    shown = {name: facts[name] for name in ("threshold", "num_negatives", "at_threshold", "hidden")}
+    return store.finish(artifact, config, started, {"noise": shown, "findings": noise_table.sentences(facts)})
+
+
+def _of_train(judgments: pa.Table) -> pa.Table:
+    return judgments.filter(pc.equal(judgments["split"], "train"))
+
+
+def _parts(scores: Artifact, provided: bool) -> Iterator[pa.Table]:
+    """Yield the scored rows, a query's all in one table; candidates that came with a dataset may be scattered."""
+    tables = (scores.read_table(name) for name in scores.names("train"))
+    yield from [pa.concat_tables(tables)] if provided else tables
+
+
+def _with_texts(pairs: pa.Table, corpus: Artifact) -> pa.Table:
+    queries = corpus.read_table("queries.parquet", ["query_id", "text"])
+    wanted = noise_pairs.passage_ids(pairs)
+    passages: dict[str, str] = {}
+    for name in corpus.manifest["shards"]:
+        for batch in corpus.batches(name, ["passage_id", "text"]):
+            found = batch.filter(pc.is_in(batch["passage_id"], value_set=pa.array(wanted, pa.string())))
+            passages.update(zip(found["passage_id"].to_pylist(), found["text"].to_pylist(), strict=True))
+    texts = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
+    return noise_pairs.with_texts(pairs, texts, passages)

@@ -1,0 +1,63 @@
+"""Query types: one a query, the dataset's own label or a prediction."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayrank.artifacts import Artifact, Store
+from rayrank.config import RunConfig
+from rayrank.progress import progress
+from rayrank.text import query_types
+
+AT_ONCE = 8192
+"""Queries typed between two signs of progress."""
+
+
+def run(config: RunConfig, store: Store) -> Artifact:
+    """Return the query types artifact: query_types.parquet (query_id, query_type) with every query of the corpus."""
+    if done := store.find("query_types", config):
+        return done
+    started = time.monotonic()
+    artifact, corpus = store.artifact("query_types", config), store.require("corpus", config)
+    queries = corpus.read_table("queries.parquet", ["query_id", "split", "query_type", "text"]).combine_chunks()
+    unlabelled = pc.equal(pc.fill_null(queries["query_type"], ""), "")
+    wanted = pa.repeat(True, len(queries)) if config.query_types.ignore_labels else unlabelled.combine_chunks()
+    predicted = _predict(queries["text"].filter(wanted).to_pylist(), config, store)
+    types = pc.replace_with_mask(queries["query_type"].combine_chunks(), wanted, pa.array(predicted, pa.string()))
+    artifact.write_table("query_types.parquet", pa.table({"query_id": queries["query_id"], "query_type": types}))
+    facts = {
+        "num_queries": len(queries),
+        "num_labelled": len(queries) - len(predicted),
+        "num_predicted": len(predicted),
+        "types": _counts(types),
+        "splits": {
+            split: _counts(types.filter(pc.equal(queries["split"], split)))
+            for split in sorted(pc.unique(queries["split"]).to_pylist())
+        },
+    }
+    return store.finish(artifact, config, started, facts)
+
+
+def _predict(texts: Sequence[str], config: RunConfig, store: Store) -> list[str]:
+    if config.query_types.predict == "rules":
+        return query_types.predict(texts, config.query_types.abbreviation)
+    trained = store.require("query_typer", config)
+    # Imported only here: torch takes seconds, and the rules do without.
+    from rayrank.modeling.typer import load_typer
+
+    typer = load_typer(trained)
+    found: list[str] = []
+    with progress("query types", len(texts), "queries") as advance:
+        for start in range(0, len(texts), AT_ONCE):
+            found += typer(texts[start : start + AT_ONCE])
+            advance(len(found) - start)
+    return found
+
+
+def _counts(types: pa.ChunkedArray) -> dict[str, Any]:
+    """Return how many queries are of each type, most frequent first."""
+    pairs = [(entry["values"], entry["counts"]) for entry in pc.value_counts(types).to_pylist()]
+    return dict(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))

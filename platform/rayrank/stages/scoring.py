@@ -1,0 +1,121 @@
+"""Scores of a trained model for the candidates of whole splits, through Ray Data on a pool of GPU or CPU actors."""
+
+import json
+import time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+
+from rayrank import flow
+from rayrank.artifacts import Artifact, Store
+from rayrank.config import ResourcesConfig, RunConfig
+from rayrank.evaluation.rows import by_query
+from rayrank.modeling.saved import load_reranker
+from rayrank.modeling.scorer import Scorer
+from rayrank.progress import progress
+from rayrank.records import CANDIDATES
+from rayrank.stages.cluster import cluster_gpus, node_cpus, start_ray
+from rayrank.stages.partitions import FACTS, PartitionWorker, make_missing
+from rayrank.text.words import word_table
+from rayrank.training.setups import inputs_of, tokenizer_of
+
+PAIRS = 50_000
+"""Pairs a file: seconds on a GPU, and what a kill loses at most."""
+
+
+def score(stage: str, model: str, splits: list[str], config: RunConfig, store: Store) -> Artifact:
+    """Return the candidates of some splits under a model's score; `rank` stays the first stage's."""
+    if done := store.find(stage, config):
+        return done
+    started = time.monotonic()
+    artifact, candidates = store.artifact(stage, config), store.require("candidates", config)
+    for needed in flow.inputs(stage, config):
+        store.require(needed, config)
+    items = _items(candidates, splits)
+    start_ray()
+    actors, cpus, gpus = _pool(config.resources)
+    totals = {"num_candidates": 0, "score_seconds": 0.0}
+    with progress(stage, sum(item["count"] for item in items), "pairs") as advance:
+        for facts in make_missing(
+            artifact,
+            items,
+            PairScorer,
+            {"artifact": artifact, "model": model, "config": config, "store": store, "threads": cpus},
+            actors=actors,
+            cpus=cpus,
+            gpus=gpus,
+            label=stage,
+        ):
+            totals = {name: totals[name] + facts[name] for name in totals}
+            advance(facts["num_candidates"])
+    totals["score_seconds"] = round(totals["score_seconds"], 2)
+    return store.finish(artifact, config, started, {**totals, "gpus": gpus})
+
+
+class PairScorer(PartitionWorker):
+    """Holds the model and the corpus's ids, and scores a slice of a candidates file a call."""
+
+    def __init__(self, artifact: Artifact, model: str, config: RunConfig, store: Store, threads: int) -> None:
+        self._artifact = artifact
+        self._candidates = store.require("candidates", config)
+        self._inputs = inputs_of(config, store, {})
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if device.type == "cpu":
+            torch.set_num_threads(threads)
+        words = word_table(tokenizer_of(config, store))
+        reranker = load_reranker(store.require(model, config), config, words).to(device)
+        self._scorer = Scorer(reranker, self._inputs.pad_id, self._inputs.sep_id, self._inputs.length)
+
+    def make(self, item: dict[str, Any]) -> dict[str, Any]:
+        started = time.monotonic()
+        found = _whole_queries(self._candidates.read_table(item["file"]), item["start"], item["count"])
+        data = self._inputs.data
+        rows = [
+            pc.index_in(found[column], value_set=ids).to_numpy().astype("int64")
+            for column, ids in (("query_id", data.query_ids), ("passage_id", data.passage_ids))
+        ]
+        scores = self._scorer(data.starts, data.passages, *rows)
+        scored = found.set_column(3, CANDIDATES.field("score"), pa.array(scores, pa.float32()))
+        facts = {"num_candidates": len(scored), "score_seconds": round(time.monotonic() - started, 3)}
+        self._artifact.write_table(item["name"], scored.replace_schema_metadata({FACTS: json.dumps(facts).encode()}))
+        return facts
+
+
+def _items(candidates: Artifact, splits: list[str]) -> list[dict[str, Any]]:
+    items = []
+    for file in [file for split in splits for file in candidates.names(split)]:
+        with candidates.open(file) as stream:
+            num_rows = pq.read_metadata(stream).num_rows
+        for number, start in enumerate(range(0, num_rows, PAIRS)):
+            name = file.replace(".parquet", f"-{number:04d}.parquet")
+            items.append({"name": name, "file": file, "start": start, "count": min(PAIRS, num_rows - start)})
+    return items
+
+
+def _whole_queries(rows: pa.Table, start: int, count: int) -> pa.Table:
+    """Return the queries that begin within a range of rows, each to its end."""
+    _, of_query = by_query(rows)
+    begins = np.append(np.flatnonzero(np.diff(of_query, prepend=-1)), len(rows))
+    first, last = np.searchsorted(begins, [start, start + count])
+    return rows.slice(begins[first], begins[last] - begins[first])
+
+
+def _pool(resources: ResourcesConfig) -> tuple[int, int, float]:
+    """Return how many actors, and the cores and GPUs of each."""
+    there = cluster_gpus()
+    gpus = resources.train_gpus if resources.train_gpus is not None else min(1.0, there)
+    nodes = node_cpus()
+    if gpus:
+        return resources.score_actors or max(1, int(there)), 1, gpus
+    actors = resources.score_actors or len(nodes)
+    return actors, max(1, min(max(nodes), sum(nodes) // actors)), 0.0
+
+
+def held_out(config: RunConfig, store: Store) -> list[str]:
+    """Return the judged splits that nothing is trained on."""
+    splits = store.require("corpus", config).manifest["splits"]
+    return [name for name, counts in splits.items() if name != "train" and counts["num_judgments"]]

@@ -1,0 +1,117 @@
+"""Where sentences begin, read off stored piece ids: a property of the vocabulary and of what stands side by side."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rayrank.text.pairs import Ragged, Rows
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+ENDS, CLOSES, POINT, DIGIT_LAST, DIGIT_FIRST = 1, 2, 4, 8, 16
+"""What a piece may do, as bits: end a sentence, close a quotation or a bracket after its end, be the point of a number,
+and be the digits before and after such a point."""
+
+MIN_PIECES = 4
+"""Shorter sentences (initials, abbreviations, numbers of a list) are joined to a neighbour."""
+
+BLOCK = 1 << 24
+"""Pieces looked at together: the scratch arrays of a corpus of any size stay within some 100 MB."""
+
+_ENDS = frozenset(".!?…。！？｡．।॥؟۔")
+_CLOSES = frozenset("\"'”’»›)]}」』）］｝】〉》")
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """The sentences of many passages: passage i has those numbered offsets[i] to offsets[i + 1]."""
+
+    bounds: Rows
+    """Sentence j is the pieces bounds[j] to bounds[j + 1] of the passages' values; each passage begins one."""
+    offsets: Rows
+
+    @property
+    def counts(self) -> Rows:
+        """Return how many sentences each passage has."""
+        return np.diff(self.offsets)
+
+
+def sentence_table(tokenizer: "PreTrainedTokenizerFast") -> NDArray[np.uint8]:
+    """Return for every id of the vocabulary what it does in a sentence."""
+    backend = tokenizer.backend_tokenizer
+    pieces = [backend.id_to_token(row) or "" for row in range(len(tokenizer))]
+    # Vocabularies of bytes spell signs such as 。 in letters of their own; the decoder reads them.
+    texts = [backend.decoder.decode([piece]) for piece in pieces] if backend.decoder is not None else pieces
+    table = np.array([_role(piece, text) for piece, text in zip(pieces, texts, strict=True)], dtype=np.uint8)
+    table[tokenizer.all_special_ids] = 0
+    return table
+
+
+def _role(piece: str, text: str) -> int:
+    signs = text.strip().removeprefix("##").removeprefix("▁")
+    if not signs:
+        return 0
+    if set(signs) <= _CLOSES:
+        return CLOSES
+    if set(signs) <= _ENDS | _CLOSES:
+        return ENDS | (POINT if signs == "." else 0)
+    # Digits after a space are a number of their own; vocabularies with ## do not tell.
+    apart = piece.startswith(("Ġ", "▁"))
+    return DIGIT_LAST * signs[-1].isdigit() | DIGIT_FIRST * (signs[0].isdigit() and not apart)
+
+
+def cut(passages: Ragged, table: NDArray[np.uint8]) -> Sentences:
+    """Return the sentences of every passage; one without an end in it is one sentence, an empty one has none."""
+    starts, counts = [np.empty(0, np.int64)], [np.zeros(1, np.int64)]
+    for first, last in _blocks(passages.offsets):
+        offsets = passages.offsets[first : last + 1]
+        found = _starts(table[passages.values[offsets[0] : offsets[-1]]], offsets - offsets[0])
+        counts.append(np.diff(np.searchsorted(found, offsets - offsets[0])))
+        starts.append(found + offsets[0])
+    bounds = np.concatenate([*starts, passages.offsets[-1:]])
+    return Sentences(bounds, np.cumsum(np.concatenate(counts)))
+
+
+def _blocks(offsets: Rows) -> Iterator[tuple[int, int]]:
+    """Yield runs of passages of about BLOCK pieces, one passage at least."""
+    first = 0
+    while first < len(offsets) - 1:
+        last = int(np.searchsorted(offsets, offsets[first] + BLOCK, side="right")) - 1
+        last = max(last, first + 1)
+        yield first, last
+        first = last
+
+
+def _starts(roles: NDArray[np.uint8], offsets: Rows) -> Rows:
+    """Return the places where a sentence begins."""
+    filled = np.diff(offsets) > 0
+    heads = offsets[:-1][filled]
+    begins = np.zeros(len(roles), bool)
+    ended = _ended(roles)
+    begins[1:] = ended[:-1] & ~ended[1:]
+    begins[heads] = True
+    places = np.flatnonzero(begins)
+    long = np.diff(places, append=len(roles)) >= MIN_PIECES
+    places = places[long]
+    # A short one joins the sentence before it; those at a passage's head join the first long one, which begins there.
+    owner = np.searchsorted(heads, places, side="right")
+    leads = np.diff(owner, prepend=0) > 0
+    kept = np.zeros(len(roles), bool)
+    kept[places[~leads]] = True
+    kept[heads] = True
+    return np.flatnonzero(kept)
+
+
+def _ended(roles: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Return the pieces that end a sentence, with the quotation marks and brackets that close it."""
+    ended = (roles & ENDS) > 0
+    inside = (roles[1:-1] & POINT > 0) & (roles[:-2] & DIGIT_LAST > 0) & (roles[2:] & DIGIT_FIRST > 0)
+    ended[1:-1] &= ~inside
+    closes = (roles & CLOSES) > 0
+    for _ in range(2):
+        ended[1:] |= ended[:-1] & closes[1:]
+    return ended

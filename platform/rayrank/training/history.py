@@ -1,0 +1,72 @@
+"""What a training run said: a progress bar for now, log.jsonl and TensorBoard for later; every step once."""
+
+import json
+from contextlib import ExitStack
+from dataclasses import asdict
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Self
+
+from tensorboardX import SummaryWriter
+
+from rayrank.artifacts import Artifact
+from rayrank.progress import progress
+from rayrank.training.loop import Log
+
+FILE, FOLDER = "log.jsonl", "tensorboard"
+
+
+class History:
+    """Takes the log lines of one phase; a step that a resumed run repeats is not logged again."""
+
+    def __init__(self, artifact: Artifact, batch_size: int, label: str) -> None:
+        self._artifact, self._batch_size, self._label = artifact, batch_size, label
+        self._lines = _read(artifact)
+        self._done = ExitStack()
+        self._shown = self._lines[-1]["step"] if self._lines else 0
+
+    def __enter__(self) -> Self:
+        local = self._artifact.is_local
+        self._folder = self._artifact.path(FOLDER) if local else self._done.enter_context(TemporaryDirectory())
+        self._events = SummaryWriter(self._folder)
+        self._advance: Any = None
+        return self
+
+    def add(self, line: Log) -> None:
+        """Log a line and show it."""
+        if self._advance is None:
+            total = line.num_steps * self._batch_size
+            before = self._shown * self._batch_size
+            self._advance = self._done.enter_context(progress(self._label, total, "examples", before))
+        if line.step <= (self._lines[-1]["step"] if self._lines else 0):
+            return
+        self._lines.append(asdict(line))
+        for name in ("loss", "lr", "grad_norm", "examples_per_s", "dev"):
+            if (value := getattr(line, name)) is not None:
+                self._events.add_scalar(f"{self._label}/{name}", value, line.step)
+        note = f"loss {line.loss:.3f}" + (f", dev {line.dev:.4f}" if line.dev is not None else "")
+        self._advance((line.step - self._shown) * self._batch_size, note)
+        self._shown = line.step
+        if line.dev is not None:
+            self._write()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._events.close()
+        self._write()
+        if not self._artifact.is_local:
+            self._artifact.put_folder(self._folder, FOLDER)
+        self._done.close()
+
+    def _write(self) -> None:
+        with self._artifact.create(FILE) as stream:
+            stream.writelines(json.dumps(line).encode() + b"\n" for line in self._lines)
+
+
+def _read(artifact: Artifact) -> list[dict[str, Any]]:
+    """Return what an earlier try had logged."""
+    if not artifact.exists(FILE):
+        return []
+    with artifact.open(FILE) as stream:
+        return [json.loads(line) for line in stream]

@@ -1,0 +1,87 @@
+"""The phase that learns the types of queries: labelled questions, cross entropy over the types."""
+
+import math
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from rayrank.artifacts import Store
+from rayrank.config import RunConfig, StrmConfig
+from rayrank.modeling.encoder import load_encoder
+from rayrank.modeling.reranker import Reranker
+from rayrank.modeling.typer import batch_of, most_likely
+from rayrank.text.pairs import Ragged, Rows, SpecialIds, prefixes
+from rayrank.text.pieces import load_tokenizer
+from rayrank.training.sampling import generator
+
+HELD_OUT = 0.1
+"""The share of the questions that is measured on and not learnt from."""
+POOL = 16
+"""Batches whose questions are sorted by length together: half of a batch of random questions would be padding."""
+
+
+class QueryTyping:
+    """Questions of known type; the dev metric is the accuracy on a tenth of them that the seed chooses."""
+
+    def __init__(
+        self, questions: Ragged, labels: Rows, num_types: int, *, batch_size: int, pad_id: int, seed: int
+    ) -> None:
+        """Take `[CLS] question [SEP]` ids and the number of each one's type."""
+        self._questions, self._labels, self._pad_id, self._seed = questions, labels, pad_id, seed
+        self._batch_size = batch_size
+        order = generator(seed, 0, 0).permutation(len(questions))
+        held_out = max(1, round(HELD_OUT * len(questions)))
+        self.dev, self.train = np.sort(order[:held_out]), np.sort(order[held_out:])
+        self.chance_loss = math.log(num_types)
+
+    def num_examples(self) -> int:
+        return len(self.train)
+
+    def examples(self, epoch: int) -> list[int]:
+        """Return the rows to learn from, batches of similar length in random order."""
+        # Epochs count from 1 here: stream 0 has chosen the held-out questions.
+        rng, size = generator(self._seed, epoch + 1, 0), self._batch_size
+        whole = len(self.train) // size * size
+        rows, rest = np.split(rng.permutation(self.train), [whole])
+        for start in range(0, whole, size * POOL):
+            pool = rows[start : start + size * POOL]
+            pool[:] = pool[np.argsort(self._questions.lengths(pool), kind="stable")]
+        batches = rng.permutation(rows.reshape(-1, size))
+        mixed: list[int] = np.concatenate([batches.ravel(), rest]).tolist()
+        return mixed
+
+    def loss(self, model: nn.Module, examples: list[int]) -> tuple[Tensor, Tensor]:
+        rows = np.array(examples, np.int64)
+        device = next(model.parameters()).device
+        logits: Tensor = model(batch_of(self._questions, rows, self._pad_id).to(device))
+        return cross_entropy(logits, torch.from_numpy(self._labels[rows]).to(device)), logits
+
+    def evaluate(self, model: nn.Module) -> float:
+        """Return the accuracy on the held-out questions; every rank answers its share."""
+        inner = getattr(model, "module", model)
+        assert isinstance(inner, Reranker)
+        rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+        mine = self.dev[rank::world]
+        right = int((most_likely(inner, self._questions, mine, self._pad_id) == self._labels[mine]).sum())
+        counts = [right]
+        if world > 1:
+            counts = [0] * world
+            dist.all_gather_object(counts, right)
+        return sum(counts) / len(self.dev)
+
+
+def setup(config: RunConfig, store: Store) -> tuple[Reranker, QueryTyping]:
+    """Return the model and the questions of a worker; the stage has stored the questions before."""
+    artifact = store.artifact("query_typer", config)
+    types, table = artifact.read_json("types.json"), artifact.read_table("questions.parquet")
+    tokenizer = load_tokenizer(artifact.local("tokenizer"))
+    special = SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id)
+    questions = prefixes(Ragged.from_arrow(table["piece_ids"]), None, special, config.text.query_pieces)
+    # Plain attention: there is no second text whose words have to be matched.
+    model = Reranker(load_encoder(config.encoder, None, StrmConfig(form="off")), len(types))
+    size, seed = config.typer.batch_size, config.training.seed
+    labels = table["type"].to_numpy().astype(np.int64)
+    return model, QueryTyping(questions, labels, len(types), batch_size=size, pad_id=tokenizer.pad_token_id, seed=seed)

@@ -1,0 +1,209 @@
+"""The one place where training meets Ray: the loop on a group of workers that may die, followed from the driver."""
+
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs
+import ray
+import ray.train
+import ray.train.torch
+import torch
+from ray.util.queue import Empty, Queue
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from rayrank import errors
+from rayrank.artifacts import Artifact
+from rayrank.config import PhaseConfig, ResourcesConfig, TrainingConfig
+from rayrank.errors import RayrankError, TrainingStopped
+from rayrank.training.history import History
+from rayrank.training.loop import Log, Phase, fit
+
+RUN = "checkpoints"
+"""The folder of an artifact in the making that Ray Train keeps its checkpoints in."""
+_STATE = "state.pt"
+
+Setup = Callable[[], tuple[nn.Module, Phase]]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a phase leaves behind."""
+
+    weights: dict[str, Tensor]
+    facts: dict[str, Any]
+
+
+def run_phase(
+    setup: Setup,
+    config: PhaseConfig,
+    *,
+    training: TrainingConfig,
+    resources: ResourcesConfig,
+    artifact: Artifact,
+    label: str,
+) -> Trained:
+    """Train on the cluster, going on from the last checkpoint of an earlier try, and return the best weights."""
+    scaling = scale(resources)
+    size: dict[str, float] = scaling.resources_per_worker  # type: ignore[assignment]
+    board = Queue(actor_options={"num_cpus": 0})
+    settings = ray.train.RunConfig(
+        name=RUN,
+        storage_path=artifact.path("").rstrip("/"),
+        storage_filesystem=pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(artifact.filesystem)),
+        failure_config=ray.train.FailureConfig(max_failures=resources.retries),
+        checkpoint_config=ray.train.CheckpointConfig(num_to_keep=1),
+    )
+    work = partial(_work, setup, config, training, resources, board)
+    trainer = ray.train.torch.TorchTrainer(work, scaling_config=scaling, run_config=settings)
+    with _followed(board, artifact, config, label), _own_interrupts():
+        try:
+            result = trainer.fit()
+        except ray.train.TrainingFailedError as error:
+            raise _explained(error, resources) from error
+    if result.checkpoint is None:
+        raise TrainingStopped(f"The {label} phase ended without a checkpoint; see the log.")
+    saved = _load(result.checkpoint)
+    state = saved["state"]
+    facts = {
+        "num_steps": state["step"],
+        "best_step": state["best_step"],
+        "dev": state["best"],
+        "train_seconds": round(state["seconds"], 2),
+        "num_workers": scaling.num_workers,
+        "gpus": size.get("GPU", 0),
+        "device": result.metrics["device"] if result.metrics else "",
+    }
+    return Trained(saved["best"] if saved["best"] is not None else saved["model"], facts)
+
+
+def scale(resources: ResourcesConfig) -> ray.train.ScalingConfig:
+    """Return how many workers of what size: one a GPU where the cluster has any, else one with a node's cores."""
+    there = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    gpus = resources.train_gpus if resources.train_gpus is not None else min(1.0, there.get("GPU", 0))
+    workers = resources.train_workers or (max(1, int(there["GPU"])) if gpus and there.get("GPU") else 1)
+    cores = max(int(node["Resources"].get("CPU", 1)) for node in ray.nodes() if node["Alive"])  # type: ignore[no-untyped-call]
+    cpus = resources.train_cpus or (1 if gpus else max(1, min(cores, int(there.get("CPU", 1)) // workers)))
+    size = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
+    return ray.train.ScalingConfig(num_workers=workers, use_gpu=gpus > 0, resources_per_worker=size)
+
+
+def _work(
+    setup: Setup, config: PhaseConfig, training: TrainingConfig, resources: ResourcesConfig, board: Queue
+) -> None:
+    """Run the loop on one worker."""
+    context, device = ray.train.get_context(), ray.train.torch.get_device()
+    first = context.get_world_rank() == 0
+    if device.type == "cpu":
+        assigned = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
+        torch.set_num_threads(int(assigned.get("CPU", 1)))
+    # A fresh head starts the same on every worker and at every try.
+    torch.manual_seed(training.seed)
+    try:
+        model, phase = setup()
+        model.to(device)
+        if context.get_world_size() > 1:
+            model = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+        def log(line: Log) -> None:
+            if first:
+                board.put(asdict(line))
+
+        kept = _Checkpoints(first, name)
+        fit(
+            model, phase, config, training=training, device=device, checkpoint=kept, log=log,
+            save_every=resources.checkpoint_steps,
+        )  # fmt: skip
+    except RayrankError as error:
+        # All ranks see the same loss and stop here together; trying again would end the same way.
+        if first:
+            board.put({"error": type(error).__name__, "arguments": error.args})
+
+
+class _Checkpoints:
+    """The loop's states as Ray Train checkpoints; every rank reports, the first one writes."""
+
+    def __init__(self, first: bool, device: str) -> None:
+        self._first, self._device = first, device
+
+    def load(self) -> dict[str, Any] | None:
+        checkpoint = ray.train.get_checkpoint()
+        return None if checkpoint is None else _load(checkpoint)
+
+    def save(self, state: dict[str, Any], log: Log) -> None:
+        metrics = {"device": self._device, **asdict(log)}
+        if not self._first:
+            ray.train.report(metrics)
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            torch.save(state, Path(folder, _STATE))
+            ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(folder))
+
+
+def _load(checkpoint: ray.train.Checkpoint) -> dict[str, Any]:
+    with checkpoint.as_directory() as folder:
+        return torch.load(Path(folder, _STATE), map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _followed(board: Queue, artifact: Artifact, config: PhaseConfig, label: str) -> Iterator[None]:
+    """Show and log what the workers say while the driver waits for them, and raise what they stopped for."""
+    history = History(artifact, config.batch_size, label)
+    stopped: list[dict[str, Any]] = []
+    over = threading.Event()
+
+    def follow() -> None:
+        with history:
+            while not (over.is_set() and board.empty()):
+                try:
+                    said = board.get(timeout=0.5)
+                except Empty:
+                    continue
+                if "error" in said:
+                    stopped.append(said)
+                else:
+                    history.add(Log(**said))
+
+    follower = threading.Thread(target=follow, daemon=True)
+    follower.start()
+    try:
+        yield
+    finally:
+        over.set()
+        follower.join(timeout=30)
+        board.shutdown()
+    if stopped:
+        raise getattr(errors, stopped[0]["error"])(*stopped[0]["arguments"])
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Ray Train takes Ctrl-C for itself and never gives it back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    mine = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, mine)
+
+
+def _explained(error: ray.train.TrainingFailedError, resources: ResourcesConfig) -> Exception:
+    """Return a lost worker as a sentence; anything else is a fault that should be seen whole."""
+    failures = getattr(error, "worker_failures", {})
+    if failures and all(isinstance(failure, ray.exceptions.RayError) for failure in failures.values()):
+        first = str(next(iter(failures.values()))).strip().split("\n")[0].rstrip(".")
+        return TrainingStopped(
+            f"Training lost its workers more than resources.retries={resources.retries} times: {first}; run the same "
+            f"command again to go on from the last checkpoint."
+        )
+    return error

@@ -1,0 +1,102 @@
+"""Where each phase starts from: the model and the data of a worker, read from storage."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rayrank.artifacts import Store
+from rayrank.config import RunConfig
+from rayrank.errors import DatasetError
+from rayrank.evaluation.noise import removed
+from rayrank.evaluation.pair_set import relevant_pairs
+from rayrank.modeling.encoder import Encoder, load_encoder
+from rayrank.modeling.pretraining import PretrainingModel, build
+from rayrank.modeling.reranker import Reranker, listwise_head
+from rayrank.modeling.saved import load_pretrained, load_reranker
+from rayrank.text.pairs import Ragged
+from rayrank.text.pieces import load_tokenizer
+from rayrank.text.words import word_table
+from rayrank.training.data import TrainingData, hold_out, load, read_candidates
+from rayrank.training.phases import Inputs, Listwise, Pointwise
+from rayrank.training.pretraining import Pretraining, Vocabulary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+def tokenizer_of(config: RunConfig, store: Store) -> "PreTrainedTokenizerFast":
+    """Return the tokenizer that made the corpus's ids."""
+    return load_tokenizer(store.require("corpus", config).local("tokenizer"))
+
+
+def inputs_of(config: RunConfig, store: Store, candidates: dict[str, pa.Table]) -> Inputs:
+    """Return what pairs are assembled from, the candidates of some splits joined to it."""
+    corpus, tokenizer = store.require("corpus", config), tokenizer_of(config, store)
+    types = store.require("query_types", config).read_table("query_types.parquet") if config.input.query_type else None
+    data = load(corpus, types, config.input, tokenizer, candidates)
+    return Inputs(data, config.input.length, tokenizer.pad_token_id, tokenizer.sep_token_id)
+
+
+def pretrain(config: RunConfig, store: Store) -> tuple[PretrainingModel, Pretraining]:
+    """Masked words and next sentences, from the encoder as it comes."""
+    corpus, tokenizer = store.require("corpus", config), tokenizer_of(config, store)
+    shards = [corpus.read_table(name, ["piece_ids"]) for name in corpus.manifest["shards"]]
+    passages = Ragged.from_arrow(pa.concat_tables(shards)["piece_ids"])
+    model = build(config, word_table(tokenizer))
+    return model, Pretraining(passages, Vocabulary.of(tokenizer), config.pretrain, config.training.seed)
+
+
+def pointwise(config: RunConfig, store: Store) -> tuple[Reranker, Pointwise]:
+    """Pairs, from the pre-trained encoder."""
+    inputs = _held_out(inputs_of(config, store, _candidates(config, store)), config)
+    words = word_table(tokenizer_of(config, store))
+    phase = Pointwise(inputs, config.pointwise, config.training.seed)
+    return Reranker(_encoder(config, store, words), num_outputs=2), phase
+
+
+def listwise(config: RunConfig, store: Store) -> tuple[Reranker, Listwise]:
+    """Lists from which unlabelled answers were taken out, from the pointwise model."""
+    candidates = _candidates(config, store)
+    if config.noise.threshold < 1:
+        candidates["train"] = denoised(config, store)
+    inputs = _held_out(inputs_of(config, store, candidates), config)
+    words = word_table(tokenizer_of(config, store))
+    phase = Listwise(inputs, config.listwise, config.training.seed)
+    if config.listwise.start == "encoder":
+        return Reranker(_encoder(config, store, words), num_outputs=1), phase
+    model = load_reranker(store.require("pointwise", config), config, words).train()
+    if config.listwise.head == "fresh":
+        return Reranker(model.encoder, num_outputs=1), phase
+    listwise_head(model)
+    return model, phase
+
+
+def denoised(config: RunConfig, store: Store) -> pa.Table:
+    """Return the training candidates that stay: D', the lists without what is likely to be an unlabelled answer."""
+    scored = read_candidates(store.require("noise", config), "train")
+    judgments = store.require("corpus", config).read_table("judgments.parquet")
+    gone = removed(scored["score"].to_numpy(), relevant_pairs(judgments).marks(scored), config.noise.threshold)
+    return scored.filter(pa.array(~gone))
+
+
+def _candidates(config: RunConfig, store: Store) -> dict[str, pa.Table]:
+    found = store.require("candidates", config)
+    return {split: read_candidates(found, split) for split in ("train", "dev")}
+
+
+def _held_out(inputs: Inputs, config: RunConfig) -> Inputs:
+    data: TrainingData = inputs.data
+    if not len(data.splits["train"].queries):
+        raise DatasetError(
+            f"The dataset {config.dataset.source} has no judged training queries: training needs a train split."
+        )
+    return replace(inputs, data=replace(data, splits=hold_out(data.splits, config.training.dev_queries)))
+
+
+def _encoder(config: RunConfig, store: Store, words: NDArray[np.int8]) -> Encoder:
+    if config.pretrain.enabled:
+        return load_pretrained(store.require("pretrain", config), config, words)
+    return load_encoder(config.encoder, words, config.strm)

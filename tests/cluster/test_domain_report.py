@@ -1,0 +1,51 @@
+"""The domain report counts a corpus in parts and gets what one count over all of it gets."""
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import wordfreq
+
+from rayrank.artifacts import Store
+from rayrank.errors import ConfigError
+from rayrank.overrides import build
+from rayrank.stages import corpus, domain_report
+
+
+def write_dataset(folder: Path, texts: list[str]) -> None:
+    (folder / "qrels").mkdir(parents=True)
+    rows = [{"_id": f"p{row}", "text": text} for row, text in enumerate(texts)]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q0", "text": "which gene"}) + "\n")
+    (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq0\tp0\t1\n")
+
+
+def test_words_counted_in_parts_are_the_words_of_the_corpus(ray_cluster: None, tmp_path: Path) -> None:
+    texts = [f"Gene {row} of the genome: allele{'s' * (row % 3)}, {row} loci." for row in range(40)]
+    write_dataset(tmp_path / "data", texts)
+    settings = [f"dataset.source=beir:{tmp_path / 'data'}", "dataset.part_bytes=1000", "domain.words=100"]
+    config, store = build("demo", assignments=settings), Store(str(tmp_path / "storage"))
+    shards = corpus.run(config, store).manifest["shards"]
+    assert len(shards) > 1
+
+    artifact = domain_report.run(config, store)
+
+    tokens = [token for text in texts for token in wordfreq.tokenize(text, "en")]
+    expected = Counter(token for token in tokens if not token.isdecimal())
+    with artifact.open("words.csv") as stream:
+        words = {row["word"]: int(row["occurrences"]) for row in csv.DictReader(stream.read().decode().splitlines())}
+    assert words == expected
+    report = artifact.read_json("report.json")
+    assert (report["num_running_words"], report["num_distinct_words"]) == (len(tokens), len(expected))
+    assert report["compared"] == len(expected)
+    assert {"genome", "loci"} <= {word["word"] for word in report["typical"]}
+    assert artifact.manifest["findings"]
+
+
+def test_a_language_without_a_list_is_refused_before_anything_is_counted(tmp_path: Path) -> None:
+    config = build("demo", assignments=["domain.language=xx"])
+
+    with pytest.raises(ConfigError, match=r"domain\.language=xx"):
+        domain_report.run(config, Store(str(tmp_path)))

@@ -1,0 +1,124 @@
+"""The pre-training model: heads taken over or made anew, a decoder that is the word embeddings, STRM inside."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn import functional
+from transformers import BertConfig, BertForPreTraining, BertModel, ElectraConfig, ElectraModel
+
+from rayrank.config import EncoderConfig, PretrainConfig, RunConfig
+from rayrank.errors import ConfigError
+from rayrank.modeling.encoder import Encoder, PaddedBatch
+from rayrank.modeling.pretraining import PretrainingModel, build
+from rayrank.text.words import CONTINUES, STARTS
+
+LENGTH = 32
+
+
+def tiny_config(layers: int = 2) -> BertConfig:
+    return BertConfig(
+        vocab_size=45, hidden_size=32, num_hidden_layers=layers, num_attention_heads=4, intermediate_size=64,
+        max_position_embeddings=LENGTH, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        attn_implementation="sdpa",
+    )  # fmt: skip
+
+
+def tiny_model(words: np.ndarray | None = None, layers: int = 2) -> PretrainingModel:
+    torch.manual_seed(0)
+    return PretrainingModel(Encoder(BertModel(tiny_config(layers)), words))
+
+
+def saved_folder(folder: Path, model: Any) -> RunConfig:
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.add_(0.1 * torch.randn_like(weights))
+    model.save_pretrained(folder)
+    return RunConfig(encoder=EncoderConfig(name=str(folder), dropout=0), pretrain=PretrainConfig(length=LENGTH))
+
+
+def random_batch() -> tuple[PaddedBatch, torch.Tensor]:
+    torch.manual_seed(1)
+    ids = torch.randint(5, 45, (3, 12))
+    return PaddedBatch(ids, torch.ones_like(ids), torch.zeros_like(ids)), torch.tensor([2, 3, 15, 30])
+
+
+def test_the_heads_of_a_checkpoint_are_its_own(tmp_path: Path) -> None:
+    theirs = BertForPreTraining(tiny_config()).eval()
+    config = saved_folder(tmp_path, theirs)
+    batch, masked = random_batch()
+
+    with torch.no_grad():
+        mlm, nsp = build(config, None).eval()(batch, masked)
+        own = theirs(batch.ids, attention_mask=batch.attention_mask, token_type_ids=batch.token_types)
+
+    assert torch.allclose(mlm, own.prediction_logits.flatten(0, 1)[masked], atol=1e-5)
+    assert torch.allclose(nsp, own.seq_relationship_logits, atol=1e-5)
+
+
+def test_a_checkpoint_without_heads_gets_fresh_ones(tmp_path: Path) -> None:
+    base = BertModel(tiny_config())
+    model = build(saved_folder(tmp_path, base), None)
+    batch, masked = random_batch()
+
+    mlm, nsp = model(batch, masked)
+
+    assert (mlm.shape, nsp.shape) == ((4, 45), (3, 2))
+    assert torch.equal(model.pooler.dense.weight, base.pooler.dense.weight)
+    assert model.bias.eq(0).all()
+    assert 0 < model.next_sentence.weight.std() < 0.1
+
+
+def test_the_decoder_stays_the_word_embeddings_through_saving_and_loading(tmp_path: Path) -> None:
+    source, model = tiny_model(), tiny_model()
+    with torch.no_grad():
+        for weights in source.parameters():
+            weights.add_(torch.randn_like(weights))
+    save_file(source.state_dict(), tmp_path / "model.safetensors")
+    model.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    batch, masked = random_batch()
+
+    with torch.no_grad():
+        assert torch.equal(model(batch, masked)[0], source(batch, masked)[0])
+        chosen = model.transform(model.encoder(batch).flatten(0, 1)[masked])
+        words = model.encoder.base.get_input_embeddings().weight
+        assert torch.allclose(model(batch, masked)[0], functional.linear(chosen, words, model.bias))
+
+
+def test_an_encoder_of_another_kind_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    electra = ElectraConfig(
+        vocab_size=45, embedding_size=16, hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
+        intermediate_size=64, max_position_embeddings=LENGTH,
+    )  # fmt: skip
+    config = saved_folder(tmp_path, ElectraModel(electra))
+
+    with pytest.raises(ConfigError, match=r"encoder\.name=.* cannot be pre-trained.* set pretrain\.enabled=false"):
+        build(config, None)
+
+
+def test_pairs_longer_than_the_encoder_reads_are_refused(tmp_path: Path) -> None:
+    config = saved_folder(tmp_path, BertModel(tiny_config()))
+    longer = config.model_copy(update={"pretrain": PretrainConfig(length=LENGTH + 1)})
+
+    with pytest.raises(ConfigError, match=r"pretrain\.length=33 is more than the 32 positions"):
+        build(longer, None)
+
+
+@pytest.mark.parametrize("strm", [False, True])
+def test_strm_hides_a_words_first_piece_from_the_pairs_head(strm: bool) -> None:
+    words = np.full(45, STARTS, np.int8)
+    words[40:] = CONTINUES
+    model = tiny_model(words if strm else None, layers=1).eval()
+    batch, masked = random_batch()
+    batch.ids[:, 4], batch.ids[:, 5] = 10, 41  # One word of two pieces; the second stands for it.
+    other = copy.deepcopy(batch)
+    other.ids[:, 4] = 11
+
+    with torch.no_grad():
+        before, after = model(batch, masked)[1], model(other, masked)[1]
+
+    assert torch.allclose(before, after, atol=1e-7) == strm

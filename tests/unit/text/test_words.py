@@ -1,0 +1,57 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from rayrank.config import MINILM
+from rayrank.modeling.strm import word_starts
+from rayrank.text.pairs import Ragged
+from rayrank.text.pieces import load_tokenizer
+from rayrank.text.words import ALONE, CONTINUES, STARTS, multi_piece_queries, word_table
+
+TABLE = np.array([CONTINUES, STARTS, ALONE], np.int8)
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([], False),
+        ([1], False),
+        ([1, 1, 2], False),
+        ([1, 0], True),
+        ([1, 1, 0, 0], True),
+        ([0], False),  # a row begins a word, whatever its first piece says
+        ([0, 0], True),
+        ([2, 0], False),  # what follows a lone piece begins a word
+        ([2, 0, 0], True),
+    ],
+)
+def test_rows_worked_by_hand(ids, expected):
+    assert multi_piece_queries(Ragged.of([ids]), TABLE).tolist() == [expected]
+
+
+def test_words_do_not_reach_over_rows():
+    rows = [[1], [0], [], [1, 0], [], [0, 1], []]
+    assert multi_piece_queries(Ragged.of(rows), TABLE).tolist() == [False, False, False, True, False, False, False]
+    assert multi_piece_queries(Ragged.of([]), TABLE).tolist() == []
+
+
+def test_a_slice_of_a_column_sees_its_own_rows_only():
+    column = pa.chunked_array([pa.array([[1, 0], [1], [1, 0], [0, 0], [2]], pa.large_list(pa.int32()))])
+    assert multi_piece_queries(Ragged.from_arrow(column.slice(1, 2)), TABLE).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_words_are_those_of_strm(seed):
+    rng = np.random.default_rng(seed)
+    rows = [rng.integers(0, 3, rng.integers(1, 6)) for _ in range(300)]
+    expected = [bool((~word_starts(torch.from_numpy(row), torch.from_numpy(TABLE))).any()) for row in rows]
+    assert multi_piece_queries(Ragged.of(rows), TABLE).tolist() == expected
+    assert 0 < sum(expected) < len(expected)
+
+
+def test_real_words():
+    bert = load_tokenizer(MINILM)
+    texts = ["what is a dog ?", "bogue", "who sang insouciantly", "what's new"]
+    rows = [bert(text, add_special_tokens=False).input_ids for text in texts]
+    assert multi_piece_queries(Ragged.of(rows), word_table(bert)).tolist() == [False, True, True, False]

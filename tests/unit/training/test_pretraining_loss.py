@@ -1,0 +1,177 @@
+"""Pre-training's loss counts every example the same, wherever it is computed, and goes down."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+from torch import nn
+from transformers import BertConfig, BertModel
+
+from rayrank import losses
+from rayrank.config import PretrainConfig, TrainingConfig
+from rayrank.modeling.encoder import Encoder
+from rayrank.modeling.pretraining import PretrainingModel
+from rayrank.text.pairs import Ragged
+from rayrank.text.sentences import ENDS
+from rayrank.training.loop import Log, fit
+from rayrank.training.pretraining import Pretraining, Vocabulary
+
+PAD, CLS, SEP, MASK, UNKNOWN, FIRST = range(6)
+LENGTH = 32
+CONFIG = PretrainConfig(epochs=2, batch_size=16, lr=2e-3, length=LENGTH)
+
+
+class NoCheckpoint:
+    """Keeps nothing."""
+
+    def load(self) -> None:
+        return None
+
+    def save(self, state: dict[str, Any], log: Log) -> None:
+        return None
+
+
+def vocabulary(end: int) -> Vocabulary:
+    ids = np.arange(45)
+    return Vocabulary(CLS, SEP, PAD, MASK, ids < FIRST, np.where(ids == end, ENDS, 0).astype(np.uint8))
+
+
+def tiny_model() -> PretrainingModel:
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=45, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+        max_position_embeddings=LENGTH, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    return PretrainingModel(Encoder(BertModel(config), None))
+
+
+def topics() -> Pretraining:
+    """A language to learn: every passage keeps to five words of its own, in a fixed round."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for _ in range(160):
+        topic, row = rng.integers(0, 8), []
+        for length in rng.integers(4, 8, rng.integers(2, 4)):
+            row += [FIRST + 5 * int(topic) + (len(row) + k) % 5 for k in range(length)] + [44]
+        rows.append(row)
+    return Pretraining(Ragged.of(rows), vocabulary(44), CONFIG, 3)
+
+
+def test_examples_without_a_piece_to_mask_cost_only_their_second_half() -> None:
+    # The piece that ends sentences is special too: such passages can be split, but nothing in them can be masked.
+    phase = Pretraining(Ragged.of([[PAD, CLS, SEP, UNKNOWN] * 2] * 8), vocabulary(UNKNOWN), CONFIG, seed=7)
+    model = tiny_model()
+
+    loss, scores = phase.loss(model, phase.examples(0))
+    loss.backward()
+
+    assert len(phase.batch(phase.examples(0)).labels) == 0
+    assert scores.shape == (4,)
+    assert loss.item() == pytest.approx(math.log(2), abs=0.1)
+    assert all(weights.grad is not None for weights in model.parameters())
+
+
+def naive_loss(
+    mlm: torch.Tensor, labels: list[int], owners: list[int], nsp: torch.Tensor, is_next: list[bool]
+) -> float:
+    """Example by example."""
+    total = 0.0
+    for example, true in enumerate(is_next):
+        mine = [place for place, owner in enumerate(owners) if owner == example]
+        pieces = [-math.log(mlm[place].softmax(0)[labels[place]]) for place in mine]
+        total += sum(pieces) / max(1, len(pieces)) - math.log(nsp[example].softmax(0)[0 if true else 1])
+    return total / len(is_next)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_loss_equals_one_computed_example_by_example(seed: int) -> None:
+    torch.manual_seed(seed)
+    owners = torch.tensor([0, 0, 0, 1, 3, 3])  # The third has nothing masked.
+    mlm, labels, nsp, is_next = torch.randn(6, 9), torch.randint(9, (6,)), torch.randn(4, 2), torch.rand(4) < 0.5
+
+    loss = losses.pretraining(mlm, labels, owners, nsp, is_next)
+
+    assert loss.item() == pytest.approx(
+        naive_loss(mlm, labels.tolist(), owners.tolist(), nsp, is_next.tolist()), abs=1e-5
+    )
+
+
+def test_the_loss_of_a_batch_is_that_of_its_parts() -> None:
+    phase, model = topics(), tiny_model()
+    examples = phase.examples(0)[:13]
+
+    with torch.no_grad():
+        whole, scores = phase.loss(model, examples)
+        parts = [phase.loss(model, part) for part in (examples[:2], examples[2:5], examples[5:])]
+
+    counts = torch.bincount(phase.batch(examples).of_example)
+    assert len(set(counts.tolist())) > 1
+    assert whole.item() == pytest.approx(sum(len(s) * loss.item() for loss, s in parts) / 13, abs=1e-5)
+    assert torch.allclose(scores, torch.cat([s for _, s in parts]), atol=1e-5)
+
+
+def test_a_model_that_knows_nothing_is_at_chance() -> None:
+    phase, model = topics(), tiny_model()
+    with torch.no_grad():
+        for weights in (model.next_sentence.weight, model.encoder.base.get_input_embeddings().weight):
+            weights.zero_()
+        loss, scores = phase.loss(model, phase.examples(0))
+
+    assert loss.item() == pytest.approx(phase.chance_loss, abs=1e-4)
+    assert scores.std() == 0
+
+
+def train(model: nn.Module, phase: Pretraining, **changes: Any) -> list[Log]:
+    lines: list[Log] = []
+    fit(
+        model, phase, CONFIG.model_copy(update=changes), training=TrainingConfig(), device=torch.device("cpu"),
+        checkpoint=NoCheckpoint(), log=lines.append,
+    )  # fmt: skip
+    return lines
+
+
+def test_training_lowers_the_loss_on_held_out_passages() -> None:
+    phase, model = topics(), tiny_model()
+    before = phase.evaluate(model)
+
+    lines = train(model, phase, epochs=20, lr=5e-3)
+
+    assert -before > 0.9 * phase.chance_loss
+    assert lines[-1].dev == phase.evaluate(model)
+    # The frequencies of the pieces alone are worth 0.94.
+    assert -phase.evaluate(model) < 0.75 * phase.chance_loss
+    assert model.training
+
+
+def test_small_pieces_of_a_batch_train_the_same_model() -> None:
+    whole, pieces = tiny_model(), tiny_model()
+    curves = [
+        [line.loss for line in train(whole, topics())],
+        [line.loss for line in train(pieces, topics(), micro_batch_size=3)],
+    ]
+
+    assert curves[0] == pytest.approx(curves[1], abs=1e-4)
+
+
+def _worker(rank: int, folder: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    torch.set_num_threads(1)
+    lines = train(nn.parallel.DistributedDataParallel(tiny_model()), topics())
+    torch.save([(line.loss, line.dev) for line in lines], f"{folder}/lines-{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_two_workers_learn_and_measure_what_one_does(tmp_path: Path) -> None:
+    alone = train(tiny_model(), topics())
+
+    multiprocessing.spawn(_worker, args=(str(tmp_path),), nprocs=2)
+
+    for rank in range(2):
+        together = torch.load(tmp_path / f"lines-{rank}.pt")
+        assert [loss for loss, _ in together] == pytest.approx([line.loss for line in alone], abs=1e-4)
+        assert [dev for _, dev in together] == pytest.approx([line.dev for line in alone], abs=1e-4)
