@@ -22,6 +22,7 @@ class DemoConfig(Section):
 
     seed: int = 13
     subjects: int = Field(default=800, ge=20, description="invented things, several passages each")
+    categories: int = Field(default=10, ge=1, le=10, description="kinds of things; fewer are learnt faster")
     unlabelled: float = Field(default=0.2, ge=0, lt=1, description="share of true answers without a judgment")
 
 

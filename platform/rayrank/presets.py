@@ -4,20 +4,35 @@ from collections.abc import Callable
 
 from rayrank.config import (
     CandidatesConfig,
+    DatasetConfig,
+    DemoConfig,
     EncoderConfig,
     InputConfig,
     ListwiseConfig,
+    NoiseConfig,
     PointwiseConfig,
     PretrainConfig,
     RunConfig,
     StrmConfig,
     TextConfig,
+    TrainingConfig,
 )
 
 
 def demo() -> RunConfig:
-    """Small enough for two cores: the generated corpus, 100 candidates a query."""
-    return RunConfig(candidates=CandidatesConfig(depth=100, partition_queries=200))
+    """All of DR-BERT in some minutes on two cores: two kinds of generated things, two layers, ten candidates a query."""
+    return RunConfig(
+        dataset=DatasetConfig(demo=DemoConfig(subjects=300, categories=2)),
+        candidates=CandidatesConfig(depth=10, partition_queries=200),
+        encoder=EncoderConfig(layers=2, dropout=0.0),
+        input=InputConfig(length=96, query_length=32),
+        training=TrainingConfig(dev_queries=100),
+        pretrain=PretrainConfig(max_steps=30, batch_size=32, length=64, lr=1e-4),
+        pointwise=PointwiseConfig(batch_size=16, lr=3e-4),
+        # So small a model is sure of little.
+        noise=NoiseConfig(threshold=0.6),
+        listwise=ListwiseConfig(batch_size=8, lr=1e-4),
+    )
 
 
 def minilm() -> RunConfig:

@@ -16,8 +16,8 @@ from rayrank.stages import query_typer, query_types
 
 @pytest.fixture
 def config(shared_data: Path, tmp_path: Path) -> RunConfig:
-    """A third of TREC's training questions: enough to see that it learns, and soon done."""
-    rows = read_labelled(str(shared_data / "trec-question-types" / "train_5500.label.gz"), "typer.labels")[::3]
+    """A quarter of TREC's training questions: enough to see that it learns, and soon done."""
+    rows = read_labelled(str(shared_data / "trec-question-types" / "train_5500.label.gz"), "typer.labels")[::4]
     file = tmp_path / "labels.tsv"
     file.write_text("".join(f"{row.query_type}\t{row.text}\n" for row in rows), encoding="utf-8")
     return RunConfig(
@@ -46,14 +46,14 @@ def test_it_types_held_out_questions_and_a_corpus(
     typer = query_typer.run(config, store)
     manifest = typer.manifest
 
-    assert manifest["num_questions"] == 1818
+    assert manifest["num_questions"] == 1363
     assert typer.read_json("types.json") == sorted(manifest["types"])
-    assert manifest["dev"] >= 0.85
+    assert manifest["dev"] >= 0.82
     figures = measure(
         read_labelled(str(shared_data / "trec-question-types" / "TREC_10.label"), "--test"), config, store
     )
     assert figures["num_questions"] == 500
-    assert figures["trained"]["mean"] >= 0.85
+    assert figures["trained"]["mean"] >= 0.9
     assert figures["trained"]["low"] < figures["trained"]["mean"] < figures["trained"]["high"]
     assert figures["rules"]["mean"] >= 0.9
 

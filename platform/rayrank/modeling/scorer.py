@@ -13,13 +13,18 @@ from rayrank.text.pairs import Ragged, Rows, assemble
 POOL = 16_384
 """Pairs sorted by length together: enough for batches of nearly equal lengths, few enough to keep in memory."""
 
+CPU_TOKENS, GPU_TOKENS = 16_384, 131_072
+"""Padded tokens a batch: a GPU needs more at once before it is the arithmetic that takes the time."""
+
 
 class Scorer:
     """Runs a re-ranker over pairs in batches of a token budget."""
 
-    def __init__(self, model: Reranker, pad_id: int, sep_id: int, length: int, tokens: int = 16_384) -> None:
+    def __init__(self, model: Reranker, pad_id: int, sep_id: int, length: int, tokens: int | None = None) -> None:
         self._model = model
-        self._pad_id, self._sep_id, self._length, self._tokens = pad_id, sep_id, length, tokens
+        self._pad_id, self._sep_id, self._length = pad_id, sep_id, length
+        on_gpu = next(model.parameters()).is_cuda
+        self._tokens = tokens or (GPU_TOKENS if on_gpu else CPU_TOKENS)
 
     @torch.inference_mode()
     def __call__(self, starts: Ragged, passages: Ragged, query_rows: Rows, passage_rows: Rows) -> NDArray[np.float32]:

@@ -100,7 +100,7 @@ def fit(
 ) -> Fitted:
     """Train until the last step and return the best weights seen; the same on every rank."""
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    optimizer = AdamW(_groups(model, config.weight_decay), lr=config.lr, fused=device.type == "cuda")
+    optimizer = AdamW(_groups(model, config.weight_decay), lr=config.lr, fused=True)
     per_epoch = math.ceil(phase.num_examples() / config.batch_size)
     num_steps = int(min(per_epoch * config.epochs, config.max_steps or math.inf))
     schedule = LambdaLR(optimizer, _warm_up_and_decay(int(config.warmup * num_steps), num_steps))

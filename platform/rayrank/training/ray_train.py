@@ -23,6 +23,7 @@ from rayrank import errors
 from rayrank.artifacts import Artifact
 from rayrank.config import PhaseConfig, ResourcesConfig, TrainingConfig
 from rayrank.errors import RayrankError, TrainingStopped
+from rayrank.progress import say
 from rayrank.training.history import History
 from rayrank.training.loop import Log, Phase, fit
 
@@ -117,7 +118,7 @@ def _work(
             if first:
                 board.put(asdict(line))
 
-        kept = _Checkpoints(first, name)
+        kept = _Checkpoints(first, name, board)
         fit(
             model, phase, config, training=training, device=device, checkpoint=kept, log=log,
             save_every=resources.checkpoint_steps,
@@ -131,12 +132,17 @@ def _work(
 class _Checkpoints:
     """The loop's states as Ray Train checkpoints; every rank reports, the first one writes."""
 
-    def __init__(self, first: bool, device: str) -> None:
-        self._first, self._device = first, device
+    def __init__(self, first: bool, device: str, board: Queue) -> None:
+        self._first, self._device, self._board = first, device, board
 
     def load(self) -> dict[str, Any] | None:
         checkpoint = ray.train.get_checkpoint()
-        return None if checkpoint is None else _load(checkpoint)
+        if checkpoint is None:
+            return None
+        saved = _load(checkpoint)
+        if self._first:
+            self._board.put({"resumed": saved["state"]["step"]})
+        return saved
 
     def save(self, state: dict[str, Any], log: Log) -> None:
         metrics = {"device": self._device, **asdict(log)}
@@ -169,6 +175,8 @@ def _followed(board: Queue, artifact: Artifact, config: PhaseConfig, label: str)
                     continue
                 if "error" in said:
                     stopped.append(said)
+                elif "resumed" in said:
+                    say(f"{label}: going on from the checkpoint at step {said['resumed']:,}")
                 else:
                     history.add(Log(**said))
 

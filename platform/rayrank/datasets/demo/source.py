@@ -45,11 +45,11 @@ class Demo(Source):
     def passages(self, part: Part) -> Iterator[Passage]:
         end = self.config.subjects if part.end is None else part.end
         for index in range(part.start, end):
-            yield from write(self.config.seed, index).passages
+            yield from write(self.config.seed, index, self.config.categories).passages
 
     def queries(self) -> Iterator[Query]:
         for index in range(self.config.subjects):
-            yield from write(self.config.seed, index).queries
+            yield from write(self.config.seed, index, self.config.categories).queries
 
     def judgments(self) -> Iterator[Judgment]:
         labelled, _ = self._truth()
@@ -64,7 +64,7 @@ class Demo(Source):
         truths: list[Judgment] = []
         spare: list[int] = []
         for index in range(self.config.subjects):
-            written = write(self.config.seed, index)
+            written = write(self.config.seed, index, self.config.categories)
             split = written.queries[0].split
             for query_id, passage_id, first in written.truths:
                 if split == "train" and not first:

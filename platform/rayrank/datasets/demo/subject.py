@@ -25,12 +25,12 @@ class Subject(NamedTuple):
         return f"{self.name}-{self.category.noun}"
 
 
-def subject(seed: int, index: int) -> Subject:
+def subject(seed: int, index: int, num_categories: int) -> Subject:
     """Return the subject of an index; families share a category and take turns with it."""
     family, member = divmod(index, FAMILY)
     names = family_names(seed, family)
     siblings = names[:member] + names[member + 1 :]
-    return Subject(names[member], siblings, CATEGORIES[family % len(CATEGORIES)], _split(seed, index))
+    return Subject(names[member], siblings, CATEGORIES[family % num_categories], _split(seed, index))
 
 
 def _split(seed: int, index: int) -> str:

@@ -44,9 +44,9 @@ class _Draft(NamedTuple):
     fact: int | None = None
 
 
-def write(seed: int, index: int) -> Written:
+def write(seed: int, index: int, num_categories: int) -> Written:
     """Write one subject; needs no other subject to be written."""
-    about = subject(seed, index)
+    about = subject(seed, index, num_categories)
     writer = _Writer(about, random.Random(f"{seed}:{index}"))
     order = list(range(len(about.category.facts)))
     writer.rng.shuffle(order)

@@ -1,0 +1,135 @@
+"""Training outlives the loss of a worker, and of the driver, and ends in the weights of an unbroken run."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+import safetensors.torch
+import torch
+
+SETTINGS = [
+    "dataset.demo.subjects=20", "candidates.depth=10", "encoder.layers=1", "training.dev_queries=5", "input.length=96",
+    "pretrain.max_steps=40", "pretrain.epochs=20", "pretrain.batch_size=16", "pretrain.length=64",
+    "pointwise.max_steps=40", "pointwise.epochs=20", "pointwise.batch_size=16",
+    "listwise.max_steps=40", "listwise.epochs=20", "listwise.batch_size=4",
+    "resources.checkpoint_steps=10",
+]  # fmt: skip
+JOBS = {"pretrain": "pretrain", "pointwise": "train_pointwise", "listwise": "train_listwise"}
+
+
+def command(job: str, storage: Path, *more: str) -> list[str]:
+    settings = [part for setting in SETTINGS for part in ("--set", setting)]
+    return [sys.executable, "-m", f"jobs.{job}", "--storage", str(storage), *settings, *more]
+
+
+def weights(storage: Path, stage: str) -> dict[str, torch.Tensor]:
+    (file,) = storage.glob(f"{stage}/*/model/model.safetensors")
+    return safetensors.torch.load_file(file)
+
+
+def log_lines(storage: Path, stage: str) -> list[dict[str, float]]:
+    (file,) = storage.glob(f"{stage}/*/log.jsonl")
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    storage = tmp_path_factory.mktemp("unbroken")
+    subprocess.run(command("run_pipeline", storage, "--until", "listwise"), check=True)
+    return storage
+
+
+def everyone(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+
+
+def kill_worker(process: subprocess.Popen[str]) -> None:
+    workers = [one for one in everyone(process) if "RayTrainWorker" in " ".join(one.cmdline())]
+    assert workers
+    for worker in workers:
+        worker.kill()
+
+
+def kill_all(process: subprocess.Popen[str]) -> None:
+    doomed = everyone(process)
+    for one in doomed:
+        one.kill()
+    psutil.wait_procs(doomed, timeout=10)
+
+
+def broken_off(
+    stage: str, storage: Path, unbroken: Path, kill: Callable[[subprocess.Popen[str]], None]
+) -> subprocess.Popen[str]:
+    """Start a phase on a copy of what it needs, and kill once its first checkpoint is there and its end is not."""
+    shutil.copytree(unbroken, storage)
+    for later in list(JOBS)[list(JOBS).index(stage) :]:
+        shutil.rmtree(storage / later)
+    process = subprocess.Popen(command(JOBS[stage], storage), text=True, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 180
+    # Ray Train writes this once it counts on a checkpoint.
+    while not list(storage.glob(f"{stage}/*/checkpoints/checkpoint_manager_snapshot.json")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.01)
+    kill(process)
+    assert not list(storage.glob(f"{stage}/*/manifest.json"))
+    return process
+
+
+def assert_same_end(stage: str, storage: Path, unbroken: Path) -> None:
+    expected = weights(unbroken, stage)
+    assert expected.keys() == weights(storage, stage).keys()
+    for name, tensor in weights(storage, stage).items():
+        assert torch.equal(tensor, expected[name]), name
+    columns = [
+        [(line["step"], line["loss"], line["dev"]) for line in log_lines(place, stage)] for place in (storage, unbroken)
+    ]
+    assert columns[0] == columns[1]
+
+
+@pytest.mark.parametrize("stage", JOBS)
+def test_a_killed_worker_is_replaced_and_the_weights_are_those_of_an_unbroken_run(
+    stage: str, unbroken: Path, tmp_path: Path
+) -> None:
+    process = broken_off(stage, tmp_path / "storage", unbroken, kill_worker)
+
+    _, said = process.communicate(timeout=300)
+
+    assert process.returncode == 0, said
+    assert re.search(rf"{stage}: going on from the checkpoint at step [123]0", said), said
+    assert_same_end(stage, tmp_path / "storage", unbroken)
+
+
+def test_a_killed_driver_goes_on_from_its_last_checkpoint(unbroken: Path, tmp_path: Path) -> None:
+    broken_off("pointwise", tmp_path / "storage", unbroken, kill_all).wait()
+
+    again = subprocess.run(
+        command("train_pointwise", tmp_path / "storage"), text=True, stderr=subprocess.PIPE, check=True
+    )
+
+    assert re.search(r"pointwise: going on from the checkpoint at step [123]0", again.stderr), again.stderr
+    assert_same_end("pointwise", tmp_path / "storage", unbroken)
+    assert not list((tmp_path / "storage").glob("pointwise/*/checkpoints"))
+
+
+def test_two_workers_have_the_loss_curve_of_one_with_the_whole_batch(unbroken: Path, tmp_path: Path) -> None:
+    curves = []
+    for workers in (1, 2):
+        storage = tmp_path / f"storage-{workers}"
+        shutil.copytree(unbroken, storage)
+        shutil.rmtree(storage / "pointwise")
+        # Dropout is drawn by each worker for itself.
+        more = ["--set", "encoder.dropout=0", "--set", f"resources.train_workers={workers}"]
+        more += ["--set", "resources.train_cpus=1", "--set", "pretrain.enabled=false", "--set", "pointwise.max_steps=10"]
+        subprocess.run(command("train_pointwise", storage, *more), check=True)
+        curves.append([(line["loss"], line["dev"]) for line in log_lines(storage, "pointwise")])
+    for (loss, dev), (other_loss, other_dev) in zip(*curves, strict=True):
+        assert loss == pytest.approx(other_loss, abs=1e-4)
+        assert dev == pytest.approx(other_dev, abs=1e-3) if dev is not None else other_dev is None
