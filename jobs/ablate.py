@@ -30,6 +30,9 @@ def run(arguments: Arguments, config: RunConfig, store: Store) -> dict[str, Any]
     from rayrank.evaluation.ablation_plot import ablation_png
     from rayrank.stages import ablation
 
+    for name in ("seeds", "parallel"):
+        if getattr(arguments, name) < 1:
+            raise ConfigError(f"--{name} {getattr(arguments, name)} cannot be used: at least 1.")
     rows = ablation.table_one(config)
     known = {row.name for row in rows}
     if unknown := set(arguments.only or known) - known:

@@ -1,13 +1,14 @@
 """Train the pointwise model: relevant or not, one pair at a time, with the query's type as part of the input."""
 
 from jobs.entry import parser, run_job
+from rayrank.config import RunConfig
+
+
+def stages(config: RunConfig) -> list[tuple[str, RunConfig]]:
+    """Return the phase, and before it the types of the queries if inputs have any."""
+    typed = ["query_types"] if config.input.query_type else []
+    return [(stage, config) for stage in [*typed, "pointwise"]]
+
 
 if __name__ == "__main__":
-    run_job(
-        parser(__doc__).parse_args(),
-        lambda config: [
-            (stage, config)
-            for stage in ("query_types", "pointwise")
-            if stage != "query_types" or config.input.query_type
-        ],
-    )
+    run_job(parser(__doc__).parse_args(), stages)

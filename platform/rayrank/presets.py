@@ -20,14 +20,15 @@ from rayrank.config import (
 
 
 def demo() -> RunConfig:
-    """All of DR-BERT in some minutes on two cores: two kinds of generated things, two layers, ten candidates a query."""
+    """All of DR-BERT in some minutes on two cores: two kinds of generated things, two layers, ten candidates."""
     return RunConfig(
         dataset=DatasetConfig(demo=DemoConfig(subjects=300, categories=2)),
         candidates=CandidatesConfig(depth=10, partition_queries=200),
         encoder=EncoderConfig(layers=2, dropout=0.0),
         input=InputConfig(length=96, query_length=32),
         training=TrainingConfig(dev_queries=100),
-        pretrain=PretrainConfig(max_steps=30, batch_size=32, length=64, lr=1e-4),
+        # A few steps under fresh heads at a higher rate do more harm than good.
+        pretrain=PretrainConfig(max_steps=30, batch_size=32, length=64, lr=1e-5),
         pointwise=PointwiseConfig(batch_size=16, lr=3e-4),
         # So small a model is sure of little.
         noise=NoiseConfig(threshold=0.6),
@@ -39,8 +40,13 @@ def minilm() -> RunConfig:
     """A six-layer encoder that comes as a wheel; for a first result on one's own data."""
     return RunConfig(
         candidates=CandidatesConfig(depth=100),
-        pointwise=PointwiseConfig(epochs=2, negatives=5, lr=5e-5),
-        listwise=ListwiseConfig(epochs=2, batch_size=16, negatives=7, lr=3e-5),
+        # This encoder was tuned on whole sentences, and the mask costs it more than it gives: see docs/RESULTS.md.
+        strm=StrmConfig(form="off"),
+        input=InputConfig(length=256),
+        training=TrainingConfig(dev_queries=2000),
+        pretrain=PretrainConfig(epochs=4, batch_size=128, lr=1e-4),
+        pointwise=PointwiseConfig(epochs=1, batch_size=128, negatives=5, lr=1e-4),
+        listwise=ListwiseConfig(epochs=3, batch_size=32, negatives=15, lr=1e-4),
     )
 
 

@@ -67,7 +67,9 @@ def progress(label: str, total: int | None, unit: str, before: int = 0) -> Itera
             rate = (done - before) / (now - started)
             of = f" of {total:,}" if total else ""
             left = f", {(total - done) / rate:,.0f} s left" if total and rate else ""
-            say(f"{label}: {done:,}{of} {unit}, {rate:,.0f}/s{left}{f', {note}' if note else ''}")
+            # What takes longer than a second each has no speed worth telling.
+            speed = f", {rate:,.0f}/s" if rate >= 1 else ""
+            say(f"{label}: {done:,}{of} {unit}{speed}{left}{f', {note}' if note else ''}")
 
     console = _console(screen())
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn(unit), TextColumn("{task.fields[note]}"))

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PHASES = ("pretrain", "pointwise", "listwise")
 RAY = str(Path(sys.executable).with_name("ray"))
 
 
@@ -76,13 +77,18 @@ def test_the_readmes_submit_command_runs_the_pipeline_under_token_authentication
     command = readme_command()
     command[command.index("--address") + 1] = head
     command[command.index("--storage") + 1] = str(tmp_path / "storage")
-    command += ["--set", "dataset.demo.subjects=40", "--json", str(tmp_path / "summary.json")]
+    command += ["--set", "dataset.demo.subjects=40", "--set", "training.dev_queries=5"]
+    command += [part for phase in PHASES for part in ("--set", f"{phase}.max_steps=2")]
+    command += ["--json", str(tmp_path / "summary.json")]
 
     done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True)
 
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert [stage["stage"] for stage in summary["stages"]] == ["corpus", "index", "candidates", "evaluate"]
+    stages = [stage["stage"] for stage in summary["stages"]]
+    assert stages[:3] == ["corpus", "index", "candidates"]
+    assert set(PHASES) < set(stages)
+    assert stages[-3:] == ["evaluate"] * 3
     assert "MRR@10" in done.stdout
 
 

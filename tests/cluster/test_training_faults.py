@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,19 +13,9 @@ import pytest
 import safetensors.torch
 import torch
 
-SETTINGS = [
-    "dataset.demo.subjects=20", "candidates.depth=10", "encoder.layers=1", "training.dev_queries=5", "input.length=96",
-    "pretrain.max_steps=40", "pretrain.epochs=20", "pretrain.batch_size=16", "pretrain.length=64",
-    "pointwise.max_steps=40", "pointwise.epochs=20", "pointwise.batch_size=16",
-    "listwise.max_steps=40", "listwise.epochs=20", "listwise.batch_size=4",
-    "resources.checkpoint_steps=10",
-]  # fmt: skip
+from .conftest import command
+
 JOBS = {"pretrain": "pretrain", "pointwise": "train_pointwise", "listwise": "train_listwise"}
-
-
-def command(job: str, storage: Path, *more: str) -> list[str]:
-    settings = [part for setting in SETTINGS for part in ("--set", setting)]
-    return [sys.executable, "-m", f"jobs.{job}", "--storage", str(storage), *settings, *more]
 
 
 def weights(storage: Path, stage: str) -> dict[str, torch.Tensor]:
@@ -37,13 +26,6 @@ def weights(storage: Path, stage: str) -> dict[str, torch.Tensor]:
 def log_lines(storage: Path, stage: str) -> list[dict[str, float]]:
     (file,) = storage.glob(f"{stage}/*/log.jsonl")
     return [json.loads(line) for line in file.read_text().splitlines()]
-
-
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    storage = tmp_path_factory.mktemp("unbroken")
-    subprocess.run(command("run_pipeline", storage, "--until", "listwise"), check=True)
-    return storage
 
 
 def everyone(process: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -65,10 +47,10 @@ def kill_all(process: subprocess.Popen[str]) -> None:
 
 
 def broken_off(
-    stage: str, storage: Path, unbroken: Path, kill: Callable[[subprocess.Popen[str]], None]
+    stage: str, storage: Path, trained: Path, kill: Callable[[subprocess.Popen[str]], None]
 ) -> subprocess.Popen[str]:
     """Start a phase on a copy of what it needs, and kill once its first checkpoint is there and its end is not."""
-    shutil.copytree(unbroken, storage)
+    shutil.copytree(trained, storage)
     for later in list(JOBS)[list(JOBS).index(stage) :]:
         shutil.rmtree(storage / later)
     process = subprocess.Popen(command(JOBS[stage], storage), text=True, stderr=subprocess.PIPE)
@@ -83,53 +65,69 @@ def broken_off(
     return process
 
 
-def assert_same_end(stage: str, storage: Path, unbroken: Path) -> None:
-    expected = weights(unbroken, stage)
+def assert_same_end(stage: str, storage: Path, trained: Path) -> None:
+    expected = weights(trained, stage)
     assert expected.keys() == weights(storage, stage).keys()
     for name, tensor in weights(storage, stage).items():
         assert torch.equal(tensor, expected[name]), name
     columns = [
-        [(line["step"], line["loss"], line["dev"]) for line in log_lines(place, stage)] for place in (storage, unbroken)
+        [(line["step"], line["loss"], line["dev"]) for line in log_lines(place, stage)] for place in (storage, trained)
     ]
     assert columns[0] == columns[1]
 
 
 @pytest.mark.parametrize("stage", JOBS)
 def test_a_killed_worker_is_replaced_and_the_weights_are_those_of_an_unbroken_run(
-    stage: str, unbroken: Path, tmp_path: Path
+    stage: str, trained: Path, tmp_path: Path
 ) -> None:
-    process = broken_off(stage, tmp_path / "storage", unbroken, kill_worker)
+    process = broken_off(stage, tmp_path / "storage", trained, kill_worker)
 
     _, said = process.communicate(timeout=300)
 
     assert process.returncode == 0, said
     assert re.search(rf"{stage}: going on from the checkpoint at step [123]0", said), said
-    assert_same_end(stage, tmp_path / "storage", unbroken)
+    assert_same_end(stage, tmp_path / "storage", trained)
 
 
-def test_a_killed_driver_goes_on_from_its_last_checkpoint(unbroken: Path, tmp_path: Path) -> None:
-    broken_off("pointwise", tmp_path / "storage", unbroken, kill_all).wait()
+def test_a_killed_driver_goes_on_from_its_last_checkpoint(trained: Path, tmp_path: Path) -> None:
+    broken_off("pointwise", tmp_path / "storage", trained, kill_all).wait()
 
     again = subprocess.run(
         command("train_pointwise", tmp_path / "storage"), text=True, stderr=subprocess.PIPE, check=True
     )
 
     assert re.search(r"pointwise: going on from the checkpoint at step [123]0", again.stderr), again.stderr
-    assert_same_end("pointwise", tmp_path / "storage", unbroken)
+    assert_same_end("pointwise", tmp_path / "storage", trained)
     assert not list((tmp_path / "storage").glob("pointwise/*/checkpoints"))
 
 
-def test_two_workers_have_the_loss_curve_of_one_with_the_whole_batch(unbroken: Path, tmp_path: Path) -> None:
+def test_two_workers_have_the_loss_curve_of_one_with_the_whole_batch(trained: Path, tmp_path: Path) -> None:
     curves = []
     for workers in (1, 2):
         storage = tmp_path / f"storage-{workers}"
-        shutil.copytree(unbroken, storage)
+        shutil.copytree(trained, storage)
         shutil.rmtree(storage / "pointwise")
         # Dropout is drawn by each worker for itself.
-        more = ["--set", "encoder.dropout=0", "--set", f"resources.train_workers={workers}"]
-        more += ["--set", "resources.train_cpus=1", "--set", "pretrain.enabled=false", "--set", "pointwise.max_steps=10"]
+        changed = ["encoder.dropout=0", "pretrain.enabled=false", "pointwise.max_steps=10", "resources.train_cpus=1"]
+        changed += [f"resources.train_workers={workers}"]
+        more = [part for setting in changed for part in ("--set", setting)]
         subprocess.run(command("train_pointwise", storage, *more), check=True)
         curves.append([(line["loss"], line["dev"]) for line in log_lines(storage, "pointwise")])
     for (loss, dev), (other_loss, other_dev) in zip(*curves, strict=True):
         assert loss == pytest.approx(other_loss, abs=1e-4)
         assert dev == pytest.approx(other_dev, abs=1e-3) if dev is not None else other_dev is None
+
+
+def test_a_loss_that_is_no_number_is_one_sentence(trained: Path, tmp_path: Path) -> None:
+    storage = tmp_path / "storage"
+    shutil.copytree(trained, storage)
+
+    answer = subprocess.run(
+        command("train_pointwise", storage, "--set", "pointwise.lr=1e30"), text=True, stderr=subprocess.PIPE
+    )
+
+    assert answer.returncode == 2, answer.stderr
+    assert re.search(
+        r"^error: The loss at step \d+ is nan: lower the learning rate \(now 1e\+30\)", answer.stderr, re.M
+    )
+    assert "Traceback" not in answer.stderr

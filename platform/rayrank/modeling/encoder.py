@@ -149,7 +149,7 @@ def _load(config: EncoderConfig) -> PreTrainedModel:
     try:
         with quiet():
             base, report = AutoModel.from_pretrained(
-                place, attn_implementation="sdpa", output_loading_info=True,
+                place, attn_implementation="sdpa", output_loading_info=True, dtype=torch.float32,
                 hidden_dropout_prob=config.dropout, attention_probs_dropout_prob=config.dropout,
             )  # fmt: skip
     except (OSError, ValueError, TypeError) as error:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rayrank.modeling.encoder import pad
 from rayrank.modeling.reranker import Reranker, relevance_score
-from rayrank.text.pairs import Ragged, Rows, assemble
+from rayrank.text.pairs import Ragged, Rows, assemble, input_lengths
 
 POOL = 16_384
 """Pairs sorted by length together: enough for batches of nearly equal lengths, few enough to keep in memory."""
@@ -40,7 +40,7 @@ class Scorer:
 
     def _pool(self, starts: Ragged, passages: Ragged, query_rows: Rows, passage_rows: Rows) -> NDArray[np.float32]:
         device = next(self._model.parameters()).device
-        lengths = np.minimum(starts.lengths(query_rows) + passages.lengths(passage_rows) + 1, self._length)
+        lengths = input_lengths(starts, passages, query_rows, passage_rows, self._length)
         order = np.argsort(lengths, kind="stable")
         scores = np.empty(len(order), np.float32)
         pending = []

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from rayrank import flow
 from rayrank.artifacts import Store
 from rayrank.config import RunConfig
+from rayrank.errors import ConfigError, DatasetError
 from rayrank.evaluation.ablation import Ablation, Procedure, Variant, ablate
 from rayrank.evaluation.metrics import PerQuery
 from rayrank.overrides import apply
@@ -49,10 +50,15 @@ def table_one(config: RunConfig) -> list[RowSpec]:
 
 def run(config: RunConfig, store: Store, rows: Sequence[RowSpec], seeds: Sequence[int], parallel: int) -> Ablation:
     """Make all rows' artifacts, then measure each on every held-out split against the full model."""
+    names = [row.name for row in rows]
+    if repeated := next((name for name in names if names.count(name) > 1), ""):
+        raise ConfigError(f"Two rows are called {repeated!r}: give one of them another name.")
+    configs = {row.name: [_configured(config, row, seed) for seed in seeds] for row in rows}
     make_all([("corpus", config)], store, parallel)
     judged = store.require("corpus", config).manifest["splits"]
     splits = [name for name in ("dev", "test") if judged.get(name, {}).get("num_judgments")]
-    configs = {row.name: [_configured(config, row, seed) for seed in seeds] for row in rows}
+    if not splits:
+        raise DatasetError(f"The dataset {config.dataset.source} has no judged dev or test queries to measure rows on.")
     wanted = [("evaluate", _on(split, seeded)) for row in rows for seeded in configs[row.name] for split in splits]
     make_all(wanted, store, parallel)
     variants = [

@@ -54,8 +54,6 @@ def _ready(missing: dict[Node, RunConfig], running: set[Node]) -> list[Node]:
 # No cores of its own: it waits for the actors and workers that the stage starts.
 @ray.remote(num_cpus=0, max_retries=0)
 def _make(stage: str, config: RunConfig, store: Store) -> None:
-    # The cluster is there; what start_ray sets up is a matter of each process.
-    start_ray()
     import_module(f"rayrank.stages.{stage}").run(config, store)
 
 

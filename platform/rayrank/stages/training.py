@@ -5,13 +5,16 @@ from collections.abc import Callable
 from functools import partial
 
 from torch import nn
+from transformers import PretrainedConfig
 
 from rayrank import flow
 from rayrank.artifacts import Artifact, Store
 from rayrank.config import PhaseConfig, RunConfig
+from rayrank.errors import ConfigError
 from rayrank.modeling.encoder import load_encoder
 from rayrank.modeling.saved import save
 from rayrank.stages.cluster import start_ray
+from rayrank.text.pieces import load_tokenizer
 from rayrank.training.loop import Phase
 from rayrank.training.ray_train import RUN, run_phase
 
@@ -30,6 +33,7 @@ def train(
         store.require(needed, config)
     # Cheap, and a name that cannot be loaded or a layer that is not there is then one sentence, not a lost worker.
     shape = load_encoder(config.encoder, None).base.config
+    _check_fit(config, shape, reads_pairs="input" in flow.FLOW[stage].sections)
     start_ray()
     trained = run_phase(
         partial(setup, config, store),
@@ -43,3 +47,29 @@ def train(
     store.finish(artifact, config, started, {**facts, **trained.facts})
     artifact.remove_folder(RUN)
     return artifact
+
+
+def _check_fit(config: RunConfig, shape: PretrainedConfig, reads_pairs: bool) -> None:
+    """Refuse an encoder that cannot read the corpus's ids, or not as many of them at once."""
+    encoder, tokenizer = config.encoder.name, config.text.tokenizer
+    vocabulary = load_tokenizer(tokenizer).get_vocab()
+    own = _vocabulary_of(encoder) if encoder != tokenizer else None
+    if len(vocabulary) > shape.vocab_size or (own is not None and own != vocabulary):
+        raise ConfigError(
+            f"encoder.name={encoder} does not know the word pieces of text.tokenizer={tokenizer}: name the same model "
+            f"in both."
+        )
+    # Encoders of RoBERTa's kind keep two positions for padding.
+    positions = shape.max_position_embeddings - (2 if "roberta" in shape.model_type else 0)
+    if reads_pairs and config.input.length > positions:
+        raise ConfigError(
+            f"input.length={config.input.length} cannot be used: {encoder} reads {positions} word pieces at most; "
+            f"lower input.length."
+        )
+
+
+def _vocabulary_of(encoder: str) -> dict[str, int] | None:
+    try:
+        return load_tokenizer(encoder).get_vocab()
+    except ConfigError:  # weights without a tokenizer beside them: their size has to do
+        return None

@@ -76,6 +76,12 @@ def prefixes(queries: Ragged, types: Ragged | None, special: SpecialIds, query_l
     return Ragged.of(rows)
 
 
+def input_lengths(starts: Ragged, passages: Ragged, query_rows: Rows, passage_rows: Rows, length: int) -> Rows:
+    """Return how long each pair's input will be."""
+    whole = starts.lengths(query_rows) + passages.lengths(passage_rows) + 1
+    return np.minimum(whole, length)  # type: ignore[no-any-return]
+
+
 def assemble(starts: Ragged, passages: Ragged, query_rows: Rows, passage_rows: Rows, sep: int, length: int) -> Pairs:
     """Return each pair of rows as one input of at most `length` ids; the passage is what gets cut."""
     prefix = starts.lengths(query_rows)

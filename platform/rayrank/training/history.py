@@ -47,7 +47,8 @@ class History:
         note = f"loss {line.loss:.3f}" + (f", dev {line.dev:.4f}" if line.dev is not None else "")
         self._advance((line.step - self._shown) * self._batch_size, note)
         self._shown = line.step
-        if line.dev is not None:
+        if line.saved:
+            # A run that goes on from this checkpoint says nothing of what came before it.
             self._write()
 
     def __exit__(

@@ -64,6 +64,8 @@ class Log:
     grad_norm: float
     examples_per_s: float
     dev: float | None = None
+    saved: bool = False
+    """Whether a checkpoint holds this step."""
 
 
 class Checkpoint(Protocol):
@@ -106,6 +108,8 @@ def fit(
     schedule = LambdaLR(optimizer, _warm_up_and_decay(int(config.warmup * num_steps), num_steps))
     run = _Run(model, phase, optimizer, schedule, checkpoint)
     state = run.restore()
+    # Pre-trained weights come in the mode for scoring, without dropout.
+    model.train()
     measured = {math.ceil(per_epoch * part / training.evaluations) for part in range(1, training.evaluations + 1)}
     started, seen = time.monotonic(), 0
     for step, examples in _batches(phase, config.batch_size, per_epoch, state.step, num_steps):
@@ -127,6 +131,7 @@ def fit(
         if save:
             now = time.monotonic()
             state.seconds, started, seen = state.seconds + now - started, now, 0
+            line = replace(line, saved=True)
             run.save(line)
         log(line)
     return Fitted(state, run.best_weights())

@@ -6,18 +6,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import scipy.stats
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from rayrank import losses
 from rayrank.config import ListwiseConfig, PointwiseConfig
+from rayrank.errors import DatasetError
 from rayrank.evaluation.metrics import per_query
 from rayrank.modeling.encoder import pad
 from rayrank.modeling.reranker import Reranker, relevance_score
 from rayrank.modeling.scorer import Scorer
 from rayrank.records import CANDIDATES, JUDGMENTS
-from rayrank.text.pairs import Rows, assemble
+from rayrank.text.pairs import Rows, assemble, input_lengths
 from rayrank.training.data import Split, TrainingData
 from rayrank.training.sampling import generator, listwise_list, pointwise_pairs
 
@@ -38,7 +40,8 @@ class Inputs:
     def logits(self, model: nn.Module, query_rows: Rows, passage_rows: Rows) -> Tensor:
         """Return the model's logits for pairs of rows; the short go through together, so that less is padding."""
         device = next(model.parameters()).device
-        order = np.argsort(self._lengths(query_rows, passage_rows), kind="stable")
+        lengths = input_lengths(self.data.starts, self.data.passages, query_rows, passage_rows, self.length)
+        order = np.argsort(lengths, kind="stable")
         parts = np.array_split(order, max(1, min(LENGTH_GROUPS, len(order) // SMALLEST_GROUP)))
         found = []
         for part in parts:
@@ -46,11 +49,6 @@ class Inputs:
             pairs = assemble(self.data.starts, self.data.passages, queries, passages, self.sep_id, self.length)
             found.append(model(pad(pairs, self.pad_id).to(device)))
         return torch.cat(found)[torch.from_numpy(np.argsort(order)).to(device)]
-
-    def _lengths(self, query_rows: Rows, passage_rows: Rows) -> Rows:
-        return np.minimum(
-            self.data.starts.lengths(query_rows) + self.data.passages.lengths(passage_rows) + 1, self.length
-        )
 
 
 class FineTuning:
@@ -64,6 +62,11 @@ class FineTuning:
         # A query without a negative or a positive has nothing to tell apart.
         counts = [len(self._split.negatives(place)) for place in range(len(self._split.queries))]
         self._places: list[int] = np.flatnonzero(np.array(counts) > 0).tolist()
+        if not self._places:
+            raise DatasetError(
+                "No training query has a candidate that is not judged relevant, so there is nothing to tell apart: "
+                "raise candidates.depth."
+            )
 
     def _shuffled(self, examples: list[Any], epoch: int) -> list[Any]:
         # No query has number -1: this stream is the epoch's own.
@@ -81,12 +84,13 @@ class FineTuning:
 class Pointwise(FineTuning):
     """Pairs, relevant or not."""
 
-    chance_loss = math.log(2)
-
     def __init__(self, inputs: Inputs, config: PointwiseConfig, seed: int) -> None:
         super().__init__(inputs, seed)
         self._ratio = config.negatives
-        self._size = len(self.examples(0))
+        labels = np.array([label for _, _, label in self.examples(0)])
+        self._size = len(labels)
+        # A model that knows no more than how many are relevant.
+        self.chance_loss = float(scipy.stats.entropy([labels.mean(), 1 - labels.mean()]))
 
     def num_examples(self) -> int:
         return self._size
@@ -152,7 +156,8 @@ def dev_metric(data: TrainingData, split: Split, scorer: Scorer) -> float:
     mine = np.arange(rank, len(split.queries), world)
     lengths = split.candidates.lengths(mine)
     queries = np.repeat(split.queries[mine], lengths)
-    passages = np.concatenate([split.candidates[int(place)] for place in mine]).astype(np.int64)
+    # Fewer queries than workers leave some with none.
+    passages = np.concatenate([[], *(split.candidates[int(place)] for place in mine)]).astype(np.int64)
     scores = scorer(data.starts, data.passages, queries, passages)
     run = pa.table(
         {
@@ -177,7 +182,7 @@ def _qrels(data: TrainingData, split: Split, places: Rows) -> pa.Table:
     return pa.table(
         {
             "query_id": data.query_ids.take(queries),
-            "passage_id": data.passage_ids.take(np.concatenate(positives)),
+            "passage_id": data.passage_ids.take(np.concatenate([np.empty(0, np.int32), *positives])),
             "relevance": np.ones(len(queries), np.int32),
             "split": pa.array([""] * len(queries)),
         },

@@ -1,5 +1,6 @@
 """The one place where training meets Ray: the loop on a group of workers that may die, followed from the driver."""
 
+import os
 import signal
 import tempfile
 import threading
@@ -15,6 +16,7 @@ import ray
 import ray.train
 import ray.train.torch
 import torch
+import torch.distributed as dist
 from ray.util.queue import Empty, Queue
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -22,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from rayrank import errors
 from rayrank.artifacts import Artifact
 from rayrank.config import PhaseConfig, ResourcesConfig, TrainingConfig
-from rayrank.errors import RayrankError, TrainingStopped
+from rayrank.errors import ConfigError, RayrankError, TrainingStopped
 from rayrank.progress import say
 from rayrank.training.history import History
 from rayrank.training.loop import Log, Phase, fit
@@ -87,13 +89,28 @@ def run_phase(
 
 def scale(resources: ResourcesConfig) -> ray.train.ScalingConfig:
     """Return how many workers of what size: one a GPU where the cluster has any, else one with a node's cores."""
-    there = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    gpus = resources.train_gpus if resources.train_gpus is not None else min(1.0, there.get("GPU", 0))
-    workers = resources.train_workers or (max(1, int(there["GPU"])) if gpus and there.get("GPU") else 1)
-    cores = max(int(node["Resources"].get("CPU", 1)) for node in ray.nodes() if node["Alive"])  # type: ignore[no-untyped-call]
-    cpus = resources.train_cpus or (1 if gpus else max(1, min(cores, int(there.get("CPU", 1)) // workers)))
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    there = sum(node.get("GPU", 0) for node in nodes)
+    gpus = resources.train_gpus if resources.train_gpus is not None else min(1.0, there)
+    workers = resources.train_workers or (max(1, int(there)) if gpus else 1)
+    cores = [int(node.get("CPU", 0)) for node in nodes]
+    cpus = resources.train_cpus or (1 if gpus else max(1, min(max(cores), sum(cores) // workers)))
+    room = [min(node.get("CPU", 0) // cpus, node.get("GPU", 0) / gpus if gpus else workers) for node in nodes]
+    if sum(map(int, room)) < workers:
+        _too_large(workers, cpus, gpus)
     size = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
     return ray.train.ScalingConfig(num_workers=workers, use_gpu=gpus > 0, resources_per_worker=size)
+
+
+def _too_large(workers: int, cpus: int, gpus: float) -> None:
+    """Say that the cluster has no room for the workers now; one that cannot grow never will."""
+    wanted = (
+        f"resources.train_workers={workers} with {cpus} cores (resources.train_cpus) and {gpus:g} GPUs "
+        f"(resources.train_gpus) each"
+    )
+    if not os.environ.get("RAY_ADDRESS"):
+        raise ConfigError(f"{wanted} cannot be used: this machine has no room for them; ask for less.")
+    say(f"the cluster has no room for {wanted}; waiting for it to grow")
 
 
 def _work(
@@ -108,10 +125,12 @@ def _work(
     # A fresh head starts the same on every worker and at every try.
     torch.manual_seed(training.seed)
     try:
-        model, phase = setup()
+        model, phase = _together(setup)
         model.to(device)
         if context.get_world_size() > 1:
-            model = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+            # Buffers are tables that no step changes, and ranks may differ in how many forwards a step takes.
+            ids = [device] if device.type == "cuda" else None
+            model = DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
         def log(line: Log) -> None:
@@ -124,9 +143,41 @@ def _work(
             save_every=resources.checkpoint_steps,
         )  # fmt: skip
     except RayrankError as error:
-        # All ranks see the same loss and stop here together; trying again would end the same way.
+        # All ranks stop here together; trying again would end the same way.
         if first:
             board.put({"error": type(error).__name__, "arguments": error.args})
+    except torch.OutOfMemoryError:
+        board.put(
+            {
+                "error": TrainingStopped.__name__,
+                "arguments": (
+                    f"A batch does not fit into the memory of {device}: set micro_batch_size of this phase to less "
+                    f"than {config.micro_batch_size or config.batch_size}.",
+                ),
+            }
+        )
+        if context.get_world_size() > 1:
+            # The others are waiting for this one; Ray ends them with it.
+            raise
+
+
+def _together(setup: Setup) -> tuple[nn.Module, Phase]:
+    """Return what `setup` does, or raise on every rank what it raised on any: those left alone would wait forever."""
+    mine: RayrankError | None = None
+    made = None
+    try:
+        made = setup()
+    except RayrankError as error:
+        mine = error
+    found: list[RayrankError | None] = [mine]
+    if dist.is_initialized():
+        found = [None] * dist.get_world_size()
+        dist.all_gather_object(found, mine)
+    for raised in found:
+        if raised is not None:
+            raise raised
+    assert made is not None
+    return made
 
 
 class _Checkpoints:
@@ -188,8 +239,9 @@ def _followed(board: Queue, artifact: Artifact, config: PhaseConfig, label: str)
         over.set()
         follower.join(timeout=30)
         board.shutdown()
-    if stopped:
-        raise getattr(errors, stopped[0]["error"])(*stopped[0]["arguments"])
+        if stopped:
+            # Says more than what Ray Train made of it.
+            raise getattr(errors, stopped[0]["error"])(*stopped[0]["arguments"]) from None
 
 
 @contextmanager

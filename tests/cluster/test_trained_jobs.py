@@ -1,0 +1,109 @@
+"""What jobs make of trained models: runs, tables, reports and exported folders."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from .conftest import command
+
+
+@pytest.fixture(scope="module")
+def storage(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copy = tmp_path_factory.mktemp("jobs") / "storage"
+    shutil.copytree(trained, copy)
+    return copy
+
+
+def run(job: str, storage: Path, *more: str) -> dict[str, object]:
+    summary = storage.parent / f"{job}.json"
+    answer = subprocess.run(
+        command(job, storage, "--json", str(summary), *more), text=True, stderr=subprocess.PIPE, check=False
+    )
+    assert answer.returncode == 0, answer.stderr
+    return json.loads(summary.read_text())  # type: ignore[no-any-return]
+
+
+def test_the_pipeline_ends_with_every_run_beside_bm25_and_reuses_what_was_trained(storage: Path) -> None:
+    summary = run("run_pipeline", storage)
+
+    stages = summary["stages"]
+    assert isinstance(stages, list)
+    made = {fact["stage"] for fact in stages if not fact["reused"]}
+    assert made == {"rank_pointwise", "rank_listwise", "noise_report", "evaluate"}
+    evaluations = [fact["evaluation"] for fact in stages if "evaluation" in fact]
+    assert [facts["run"] for facts in evaluations] == ["bm25", "pointwise", "drbert"]
+    for facts in evaluations[1:]:
+        figures = facts["metrics"]["MRR@10"]
+        assert figures["baseline"]["mean"] == evaluations[0]["metrics"]["MRR@10"]["mean"]
+        assert 0 <= figures["comparison"]["p_value"] <= 1
+
+
+def test_a_run_holds_the_candidates_and_no_others(storage: Path) -> None:
+    run("evaluate", storage, "--run", "drbert", "--split", "dev")
+
+    def pairs(stage: str) -> set[tuple[str, str]]:
+        tables = [pq.read_table(file) for file in sorted(storage.glob(f"{stage}/*/dev/*.parquet"))]
+        rows = pa.concat_tables(tables)
+        return set(zip(rows["query_id"].to_pylist(), rows["passage_id"].to_pylist(), strict=True))
+
+    assert pairs("rank_listwise") == pairs("candidates")
+
+
+def test_the_noise_report_knows_the_truth_and_never_removes_a_judged_positive(storage: Path) -> None:
+    run("filter_noise", storage)
+
+    (file,) = storage.glob("noise_report/*/report.json")
+    report = json.loads(file.read_text())
+    assert report["hidden"]["num_hidden"] > 0
+    removed = [point["num_removed"] for point in report["grid"]]
+    assert removed == sorted(removed, reverse=True)
+    assert (file.parent / "report.png").read_bytes().startswith(b"\x89PNG")
+    header, *rows = (file.parent / "suspicious.csv").read_text().splitlines()
+    assert "query" in header
+    assert rows
+
+
+def test_the_ablation_shares_artifacts_and_says_what_a_row_is_worth(storage: Path) -> None:
+    before = {path.parent.name for path in storage.glob("listwise/*/manifest.json")}
+
+    summary = run("ablate", storage, "--only", "BM25", "--only", "- listwise", "--parallel", "2")
+
+    assert {path.parent.name for path in storage.glob("listwise/*/manifest.json")} == before
+    table = summary["table"]
+    assert isinstance(table, dict)
+    assert [row["name"] for row in table["rows"]] == ["BM25", "DR-BERT", "- listwise"]
+    full, without = (row["figures"]["dev"]["MRR@10"]["all"] for row in table["rows"][1:])
+    difference = without["interval"]["mean"] - full["interval"]["mean"]
+    assert without["comparison"]["difference"] == pytest.approx(difference)
+    folder = Path(str(summary["folder"]))
+    assert {path.name for path in folder.iterdir()} == {"table.json", "table.md", "table.tex", "table.png"}
+
+
+def test_an_exported_model_scores_as_the_stored_run(storage: Path, tmp_path: Path) -> None:
+    from rayrank.modeling.export import load, score
+
+    run("evaluate", storage, "--run", "drbert", "--split", "dev")
+    run("export", storage, "--output", str(tmp_path / "model"))
+
+    ranked = pq.read_table(sorted(storage.glob("rank_listwise/*/dev/*.parquet"))[0]).slice(0, 8).to_pylist()
+    (corpus,) = storage.glob("corpus/*")
+    queries = {row["query_id"]: row for row in pq.read_table(corpus / "queries.parquet").to_pylist()}
+    passages = {
+        row["passage_id"]: row["text"]
+        for file in (corpus / "passages").glob("*.parquet")
+        for row in pq.read_table(file).to_pylist()
+    }
+    asked = [queries[row["query_id"]] for row in ranked]
+    found = score(
+        load(str(tmp_path / "model")),
+        [query["text"] for query in asked],
+        [passages[row["passage_id"]] for row in ranked],
+        [query["query_type"] for query in asked],
+    )
+    assert np.allclose(found, [row["score"] for row in ranked], atol=1e-4)
