@@ -11,7 +11,8 @@ import ray
 from rayrank.stages.cluster import start_ray
 
 SETTINGS = [
-    "dataset.demo.subjects=20", "candidates.depth=10", "encoder.layers=1", "encoder.dropout=0.1", "training.dev_queries=5", "input.length=96",
+    "dataset.demo.subjects=20", "candidates.depth=10", "encoder.layers=1", "encoder.dropout=0.1",
+    "training.dev_queries=5", "input.length=96",
     "pretrain.max_steps=40", "pretrain.epochs=20", "pretrain.batch_size=16", "pretrain.length=64",
     "pointwise.max_steps=40", "pointwise.epochs=20", "pointwise.batch_size=16",
     "listwise.max_steps=40", "listwise.epochs=20", "listwise.batch_size=4",
