@@ -103,6 +103,28 @@ def test_training_lowers_the_loss_and_remembers_its_best_epoch(inputs: Inputs, c
     assert state.best_step == next(line.step for line in ends if line.dev == state.best)
 
 
+def test_dropout_is_on_from_the_first_step_whatever_mode_a_model_comes_in(inputs: Inputs) -> None:
+    modes: list[bool] = []
+
+    class Watched(Pointwise):
+        def loss(self, model: nn.Module, examples: list[tuple[int, int, int]]) -> tuple[torch.Tensor, torch.Tensor]:
+            modes.append(all(module.training for module in model.modules()))
+            return super().loss(model, examples)
+
+    fit(
+        tiny_model(2, 0.1).eval(), Watched(inputs, POINTWISE, seed=3), POINTWISE, training=TrainingConfig(seed=1),
+        device=torch.device("cpu"), checkpoint=Kept(), log=lambda line: None,
+    )  # fmt: skip
+
+    assert modes
+    assert all(modes)
+
+
+def test_pointwise_chance_is_that_of_knowing_only_how_many_are_relevant(inputs: Inputs) -> None:
+    # One of four is relevant.
+    assert phase_of(inputs, POINTWISE).chance_loss == pytest.approx(0.5623, abs=1e-4)
+
+
 def test_small_pieces_of_a_batch_add_up_to_the_batch(inputs: Inputs) -> None:
     whole, _ = train(inputs, POINTWISE, Kept(), dropout=0.0)
     pieces, _ = train(inputs, POINTWISE.model_copy(update={"micro_batch_size": 3}), Kept(), dropout=0.0)
