@@ -40,7 +40,7 @@ def minilm() -> RunConfig:
     """A six-layer encoder that comes as a wheel; for a first result on one's own data."""
     return RunConfig(
         candidates=CandidatesConfig(depth=100),
-        # This encoder was tuned on whole sentences, and the mask costs it more than it gives: see docs/RESULTS.md.
+        # This encoder was tuned on whole sentences; in an untuned trial the mask cost it more than it gave.
         strm=StrmConfig(form="off"),
         input=InputConfig(length=256),
         training=TrainingConfig(dev_queries=2000),
