@@ -88,7 +88,7 @@ def test_the_readmes_submit_command_runs_the_pipeline_under_token_authentication
     stages = [stage["stage"] for stage in summary["stages"]]
     assert stages[:3] == ["corpus", "index", "candidates"]
     assert set(PHASES) < set(stages)
-    assert stages[-3:] == ["evaluate"] * 3
+    assert stages.count("evaluate") == 3
     assert "MRR@10" in done.stdout
 
 

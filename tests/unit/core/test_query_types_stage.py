@@ -115,7 +115,7 @@ def test_where_a_file_of_labels_lies_is_in_no_key_but_what_it_says_is() -> None:
 def test_only_what_a_typer_learns_with_changes_it() -> None:
     for other in ("text.passage_pieces=99", "training.dev_queries=7", "resources.train_cpus=1", "strm.form=off"):
         assert key("query_typer", "typer.labels=x") == key("query_typer", "typer.labels=x", other), other
-    for other in ("training.seed=7", "encoder.dropout=0", "text.query_pieces=9", "typer.epochs=9"):
+    for other in ("training.seed=7", "encoder.dropout=0.2", "text.query_pieces=9", "typer.epochs=9"):
         assert key("query_typer", "typer.labels=x") != key("query_typer", "typer.labels=x", other), other
 
 
