@@ -1,9 +1,12 @@
 """Which rows of a table name one of a set of (query, passage) pairs."""
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from rayrank.evaluation.lookup import PairLookup
 
 Mask = NDArray[np.bool_]
 
@@ -13,32 +16,23 @@ class PairSet:
 
     def __init__(self, pairs: pa.Table) -> None:
         """Take the columns query_id and passage_id."""
-        self._query_ids, self._passage_ids = (_distinct(pairs[name]) for name in ("query_id", "passage_id"))
-        self._keys = np.unique(self._numbers(pairs))
+        query_ids, passage_ids = (pc.unique(pairs[name]) for name in ("query_id", "passage_id"))
+        self._rows, self._num_passages = PairLookup(query_ids, passage_ids), len(passage_ids)
+        self._keys = pd.Index(np.unique(self._numbers(pairs)))
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def marks(self, table: pa.Table) -> Mask:
         """Return for each row whether its pair is in the set."""
-        return np.isin(self._numbers(table), self._keys)
+        return self._keys.get_indexer(self._numbers(table)) >= 0  # type: ignore[no-any-return]
 
     def _numbers(self, table: pa.Table) -> NDArray[np.int64]:
         """Return one number a pair, -1 where the set knows the query or the passage nowhere."""
-        queries = _places(table["query_id"], self._query_ids)
-        passages = _places(table["passage_id"], self._passage_ids)
-        return np.where((queries < 0) | (passages < 0), -1, queries * len(self._passage_ids) + passages)
+        queries, passages = self._rows(table)
+        return np.where((queries < 0) | (passages < 0), -1, queries * self._num_passages + passages)
 
 
 def relevant_pairs(judgments: pa.Table) -> PairSet:
     """Return the pairs judged relevant: relevance 1 or more."""
     return PairSet(judgments.filter(pc.greater(judgments["relevance"], 0)))
-
-
-def _distinct(column: pa.ChunkedArray) -> pa.Array:
-    return pc.unique(column.cast(pa.large_string()))
-
-
-def _places(column: pa.ChunkedArray, ids: pa.Array) -> NDArray[np.int64]:
-    places = pc.fill_null(pc.index_in(column.cast(pa.large_string()), value_set=ids), -1)
-    return places.to_numpy().astype(np.int64)  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ def by_query(table: pa.Table) -> tuple[list[str], NDArray[np.int64]]:
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def is_sorted(values: NDArray[np.int64]) -> bool:
+def is_sorted(values: NDArray[np.integer]) -> bool:
     """Tell whether no value is smaller than the one before it."""
     return bool(np.all(values[1:] >= values[:-1]))
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ FACTS = b"rayrank"
 class PartitionWorker:
     """Makes one partition a call; a subclass writes the file `name` and returns its facts."""
 
+    calls = 1
+    """How many threads call it at once: with two, one can read and write while the other has the device."""
+
     def make(self, item: dict[str, Any]) -> dict[str, Any]:
         """Write the partition's file and return facts about it as plain JSON values."""
         raise NotImplementedError
@@ -32,12 +36,14 @@ class _Actor:
     def __init__(self, worker: type[PartitionWorker], arguments: dict[str, Any]) -> None:
         self._start = partial(worker, **arguments)
         self._worker: PartitionWorker | None = None
+        self._starting = Lock()
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[str]]:
         """Take one item as Ray Data hands it over."""
         item = json.loads(batch["item"][0])
         try:
-            self._worker = self._worker or self._start()
+            with self._starting:
+                self._worker = self._worker or self._start()
             return {"facts": [json.dumps(self._worker.make(item))]}
         except RayrankError as error:
             # As data, so that a user's mistake does not look like a crash of the cluster.
@@ -69,7 +75,11 @@ def make_missing(
         batch_size=1,
         num_cpus=cpus,
         num_gpus=gpus,
-        compute=ray.data.ActorPoolStrategy(size=min(actors or cluster_cpus(), len(missing))),
+        compute=ray.data.ActorPoolStrategy(
+            size=min(actors or cluster_cpus(), len(missing)),
+            max_concurrent_calls_per_actor=worker.calls,
+            enable_true_multi_threading=worker.calls > 1,
+        ),
     )
     for row in made.iter_rows():
         facts = json.loads(row["facts"])

@@ -2,17 +2,21 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
+from numpy.typing import NDArray
 
 from rayrank import flow
 from rayrank.artifacts import Artifact, Store
 from rayrank.config import ResourcesConfig, RunConfig
+from rayrank.errors import StorageError
+from rayrank.evaluation.lookup import PairLookup
 from rayrank.evaluation.rows import by_query
 from rayrank.modeling.saved import load_reranker
 from rayrank.modeling.scorer import Scorer
@@ -20,11 +24,12 @@ from rayrank.progress import progress
 from rayrank.records import CANDIDATES
 from rayrank.stages.cluster import cluster_gpus, node_cpus, start_ray
 from rayrank.stages.partitions import FACTS, PartitionWorker, make_missing
+from rayrank.text.pairs import Rows
 from rayrank.text.words import word_table
 from rayrank.training.setups import inputs_of, tokenizer_of
 
 PAIRS = 50_000
-"""Pairs a file: seconds on a GPU, and what a kill loses at most."""
+"""Pairs a file, seconds on a GPU: a kill loses those being scored, and at worst those being written."""
 
 
 def score(stage: str, model: str, splits: list[str], config: RunConfig, store: Store) -> Artifact:
@@ -59,30 +64,48 @@ def score(stage: str, model: str, splits: list[str], config: RunConfig, store: S
 class PairScorer(PartitionWorker):
     """Holds the model and the corpus's ids, and scores a slice of a candidates file a call."""
 
+    calls = 2
+
     def __init__(self, artifact: Artifact, model: str, config: RunConfig, store: Store, threads: int) -> None:
         self._artifact = artifact
         self._candidates = store.require("candidates", config)
         self._inputs = inputs_of(config, store, {})
+        self._rows = PairLookup(self._inputs.data.query_ids, self._inputs.data.passage_ids)
+        # Slices of a file come one after another.
+        self._file = lru_cache(maxsize=1)(self._read)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if device.type == "cpu":
             torch.set_num_threads(threads)
         words = word_table(tokenizer_of(config, store))
         reranker = load_reranker(store.require(model, config), config, words).to(device)
         self._scorer = Scorer(reranker, self._inputs.pad_id, self._inputs.sep_id, self._inputs.length)
+        # One thread has the device; while it scores a slice, the calls write the last one and prepare the next.
+        self._device = ThreadPoolExecutor(max_workers=1)
 
     def make(self, item: dict[str, Any]) -> dict[str, Any]:
-        started = time.monotonic()
-        found = _whole_queries(self._candidates.read_table(item["file"]), item["start"], item["count"])
-        data = self._inputs.data
-        rows = [
-            pc.index_in(found[column], value_set=ids).to_numpy().astype("int64")
-            for column, ids in (("query_id", data.query_ids), ("passage_id", data.passage_ids))
-        ]
-        scores = self._scorer(data.starts, data.passages, *rows)
-        scored = found.set_column(3, CANDIDATES.field("score"), pa.array(scores, pa.float32()))
-        facts = {"num_candidates": len(scored), "score_seconds": round(time.monotonic() - started, 3)}
+        found = _whole_queries(*self._file(item["file"]), item["start"], item["count"])
+        queries, passages = self._rows(found)
+        if min(queries.min(initial=0), passages.min(initial=0)) < 0:
+            raise StorageError(
+                f"{self._candidates.path(item['file'])} names queries or passages that the corpus does not have: "
+                f"delete the folder {self._candidates.url} and run again."
+            )
+        scores, seconds = self._device.submit(self._score, queries, passages).result()
+        scored = found.append_column(CANDIDATES.field("score"), pa.array(scores, pa.float32()))
+        facts = {"num_candidates": len(scored), "score_seconds": round(seconds, 3)}
         self._artifact.write_table(item["name"], scored.replace_schema_metadata({FACTS: json.dumps(facts).encode()}))
         return facts
+
+    def _read(self, file: str) -> tuple[pa.Table, Rows]:
+        """Return the pairs of a file, and where each query's begin."""
+        rows = self._candidates.read_table(file, ["query_id", "passage_id", "rank"])
+        _, of_query = by_query(rows)
+        return rows, np.append(np.flatnonzero(np.diff(of_query, prepend=-1)), len(rows))
+
+    def _score(self, queries: Rows, passages: Rows) -> tuple[NDArray[np.float32], float]:
+        started = time.monotonic()
+        scores = self._scorer(self._inputs.data.starts, self._inputs.data.passages, queries, passages)
+        return scores, time.monotonic() - started
 
 
 def _items(candidates: Artifact, splits: list[str]) -> list[dict[str, Any]]:
@@ -96,10 +119,8 @@ def _items(candidates: Artifact, splits: list[str]) -> list[dict[str, Any]]:
     return items
 
 
-def _whole_queries(rows: pa.Table, start: int, count: int) -> pa.Table:
+def _whole_queries(rows: pa.Table, begins: Rows, start: int, count: int) -> pa.Table:
     """Return the queries that begin within a range of rows, each to its end."""
-    _, of_query = by_query(rows)
-    begins = np.append(np.flatnonzero(np.diff(of_query, prepend=-1)), len(rows))
     first, last = np.searchsorted(begins, [start, start + count])
     return rows.slice(begins[first], begins[last] - begins[first])
 

@@ -1,5 +1,7 @@
 """What training reads: queries, passages, judgments and candidates as rows and ids, joined once."""
 
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,8 @@ from numpy.typing import NDArray
 
 from rayrank.artifacts import Artifact
 from rayrank.config import InputConfig
-from rayrank.records import CANDIDATES
+from rayrank.evaluation.lookup import PairLookup
+from rayrank.evaluation.rows import is_sorted
 from rayrank.text.pairs import Ragged, Rows, SpecialIds, prefixes
 
 if TYPE_CHECKING:
@@ -29,7 +32,9 @@ class Split:
     def negatives(self, place: int) -> Rows:
         """Return the candidates of the place-th query that nobody judged relevant."""
         rows = self.candidates[place]
-        return rows[~np.isin(rows, self.positives[place])].astype(np.int64)
+        # With the few positives a query has, this takes an eighth of the time of numpy's isin.
+        kept: NDArray[np.bool_] = (rows != self.positives[place][:, None]).all(axis=0)
+        return rows[kept].astype(np.int64)
 
     def take(self, places: Rows) -> "Split":
         """Return some of the queries."""
@@ -53,28 +58,28 @@ class TrainingData:
 
 def load(
     corpus: Artifact, types: pa.Table | None, inputs: InputConfig, tokenizer: "PreTrainedTokenizerFast",
-    candidates: dict[str, pa.Table],
+    candidates: Mapping[str, Iterable[pa.Table]],
 ) -> TrainingData:  # fmt: skip
-    """Read the corpus and join each split's candidates to it; without `types` inputs have none."""
+    """Read the corpus and join each split's candidates to it, file by file; without `types` inputs have none."""
     queries = corpus.read_table("queries.parquet", ["query_id", "piece_ids"])
     columns = ["passage_id", "piece_ids"]
     passages = pa.concat_tables([corpus.read_table(name, columns) for name in corpus.manifest["shards"]])
     special = SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id)
     query_ids, passage_ids = (table[0].combine_chunks() for table in (queries, passages))
     judgments = corpus.read_table("judgments.parquet")
+    lookup = PairLookup(query_ids, passage_ids)
     joined = {
-        split: _join(query_ids, passage_ids, judgments.filter(pc.equal(judgments["split"], split)), found)
-        for split, found in candidates.items()
+        split: _join(lookup, judgments.filter(pc.equal(judgments["split"], split)), files)
+        for split, files in candidates.items()
     }
     kinds = None if types is None else _type_pieces(_of_queries(types, query_ids), tokenizer)
     starts = prefixes(Ragged.from_arrow(queries["piece_ids"]), kinds, special, inputs.query_length)
     return TrainingData(query_ids, passage_ids, starts, Ragged.from_arrow(passages["piece_ids"]), joined)
 
 
-def read_candidates(artifact: Artifact, split: str) -> pa.Table:
-    """Return the rows of one split, whole."""
-    files = artifact.names(split)
-    return pa.concat_tables([artifact.read_table(name) for name in files]) if files else CANDIDATES.empty_table()
+def read_candidates(artifact: Artifact, split: str) -> Iterator[pa.Table]:
+    """Yield the rows of one split, a file at a time; where a query is in several, the first holds its best."""
+    return map(artifact.read_table, artifact.names(split))
 
 
 def hold_out(splits: dict[str, Split], num_dev: int) -> dict[str, Split]:
@@ -98,26 +103,31 @@ def _type_pieces(types: pa.ChunkedArray, tokenizer: "PreTrainedTokenizerFast") -
     return Ragged.of([pieces[row] for row in names.indices.to_pylist()])
 
 
-def _join(query_ids: pa.Array, passage_ids: pa.Array, judgments: pa.Table, found: pa.Table) -> Split:
-    relevant = judgments.filter(pc.greater(judgments["relevance"], 0))
-    judged_queries = _rows(query_ids, relevant["query_id"])
-    queries = np.unique(judged_queries)
-    positives = _grouped(queries, judged_queries, _rows(passage_ids, relevant["passage_id"]))
-    ordered = found.sort_by([("query_id", "ascending"), ("rank", "ascending")])
-    listed = _grouped(queries, _rows(query_ids, ordered["query_id"]), _rows(passage_ids, ordered["passage_id"]))
-    return Split(queries, positives, listed)
+def _join(lookup: PairLookup, judgments: pa.Table, files: Iterable[pa.Table]) -> Split:
+    judged = lookup(judgments.filter(pc.greater(judgments["relevance"], 0)))
+    queries = np.unique(judged[0])
+    found = (_best_first(*lookup(table), table["rank"].to_numpy()) for table in files)
+    return Split(queries, _grouped(queries, [judged]), _grouped(queries, found))
 
 
-def _rows(ids: pa.Array, wanted: pa.ChunkedArray) -> Rows:
-    return pc.index_in(wanted, value_set=ids).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+def _best_first(queries: Rows, passages: Rows, ranks: Rows) -> tuple[Rows, Rows]:
+    """Return pairs ordered by query and rank, as which they mostly come: then this sort takes no time."""
+    order = np.argsort(queries << 32 | ranks, kind="stable")
+    return queries[order], passages[order]
 
 
-def _grouped(queries: Rows, of_query: Rows, values: Rows) -> Ragged:
+def _grouped(queries: Rows, parts: Iterable[tuple[Rows, Rows]]) -> Ragged:
     """Return the values of each query, in the order given; values of other queries are left out."""
-    known = np.isin(of_query, queries)
-    of_query, values = of_query[known], values[known]
-    order = np.argsort(of_query, kind="stable")
-    counts: NDArray[np.int64] = np.searchsorted(of_query[order], queries, side="right") - np.searchsorted(
-        of_query[order], queries, side="left"
-    )
-    return Ragged(values[order].astype(np.int32), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+    # These grow in place: half a billion pairs are 4 GB, and lists of arrays put together would be twice that.
+    places, values = array("i"), array("i")
+    for of_query, part in parts:
+        place = np.searchsorted(queries, of_query)
+        known = np.append(queries, -2)[place] == of_query
+        places.frombytes(place[known].astype(np.int32).tobytes())
+        values.frombytes(part[known].astype(np.int32).tobytes())
+    of_value, ordered = np.asarray(places), np.asarray(values)
+    if not is_sorted(of_value):
+        order = np.argsort(of_value, kind="stable")
+        of_value, ordered = of_value[order], ordered[order]
+    # Looked for as int32: any other type would make a copy of all places.
+    return Ragged(ordered, np.searchsorted(of_value, np.arange(len(queries) + 1, dtype=np.int32)))

@@ -60,18 +60,17 @@ class FineTuning:
         self._inputs, self._seed = inputs, seed
         self._split = inputs.data.splits["train"]
         # A query without a negative or a positive has nothing to tell apart.
-        counts = [len(self._split.negatives(place)) for place in range(len(self._split.queries))]
-        self._places: list[int] = np.flatnonzero(np.array(counts) > 0).tolist()
+        self._negatives = np.array([len(self._split.negatives(place)) for place in range(len(self._split.queries))])
+        self._places: list[int] = np.flatnonzero(self._negatives).tolist()
         if not self._places:
             raise DatasetError(
                 "No training query has a candidate that is not judged relevant, so there is nothing to tell apart: "
                 "raise candidates.depth."
             )
 
-    def _shuffled(self, examples: list[Any], epoch: int) -> list[Any]:
-        # No query has number -1: this stream is the epoch's own.
-        order = generator(self._seed, epoch, 1 << 40).permutation(len(examples))
-        return [examples[place] for place in order]
+    def _order(self, count: int, epoch: int) -> Rows:
+        # No query has this number: the stream is the epoch's own.
+        return generator(self._seed, epoch, 1 << 40).permutation(count)
 
     def evaluate(self, model: nn.Module) -> float:
         """Return MRR@10 over dev; every rank scores its share of the queries."""
@@ -87,27 +86,29 @@ class Pointwise(FineTuning):
     def __init__(self, inputs: Inputs, config: PointwiseConfig, seed: int) -> None:
         super().__init__(inputs, seed)
         self._ratio = config.negatives
-        labels = np.array([label for _, _, label in self.examples(0)])
-        self._size = len(labels)
+        places = np.array(self._places)
+        positives = self._split.positives.lengths(places)
+        self._size = int((positives + np.minimum(self._negatives[places], self._ratio * positives)).sum())
+        share = positives.sum() / self._size
         # A model that knows no more than how many are relevant.
-        self.chance_loss = float(scipy.stats.entropy([labels.mean(), 1 - labels.mean()]))
+        self.chance_loss = float(scipy.stats.entropy([share, 1 - share]))
 
     def num_examples(self) -> int:
         return self._size
 
-    def examples(self, epoch: int) -> list[tuple[int, int, int]]:
-        """Return (query row, passage row, label) of every positive and its share of negatives."""
-        found: list[tuple[int, int, int]] = []
+    def examples(self, epoch: int) -> Any:
+        """Return (query row, passage row, label) of every positive and its share of negatives, a row each."""
+        found = []
         for place in self._places:
             query = int(self._split.queries[place])
             rng = generator(self._seed, epoch, query)
             positives = self._split.positives[place].astype(np.int64)
-            columns = pointwise_pairs(query, positives, self._split.negatives(place), self._ratio, rng)
-            found += zip(*(column.tolist() for column in columns), strict=True)
-        return self._shuffled(found, epoch)
+            found.append(pointwise_pairs(query, positives, self._split.negatives(place), self._ratio, rng))
+        columns = [np.concatenate(column) for column in zip(*found, strict=True)]
+        return np.stack(columns, axis=1)[self._order(self._size, epoch)]
 
-    def loss(self, model: nn.Module, examples: list[tuple[int, int, int]]) -> tuple[Tensor, Tensor]:
-        queries, passages, labels = np.array(examples, dtype=np.int64).T
+    def loss(self, model: nn.Module, examples: Any) -> tuple[Tensor, Tensor]:
+        queries, passages, labels = examples.T
         logits = self._inputs.logits(model, queries, passages)
         return losses.pointwise(logits, torch.from_numpy(labels).to(logits.device)), relevance_score(logits)
 
@@ -137,7 +138,7 @@ class Listwise(FineTuning):
                 generator(self._seed, epoch, query),
             )
             found.append((query, *drawn))
-        return self._shuffled(found, epoch)
+        return [found[place] for place in self._order(len(found), epoch)]
 
     def loss(self, model: nn.Module, examples: list[tuple[int, Rows, Rows]]) -> tuple[Tensor, Tensor]:
         queries = np.array([query for query, _, _ in examples])

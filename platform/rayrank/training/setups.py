@@ -1,5 +1,6 @@
 """Where each phase starts from: the model and the data of a worker, read from storage."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ def tokenizer_of(config: RunConfig, store: Store) -> "PreTrainedTokenizerFast":
     return load_tokenizer(store.require("corpus", config).local("tokenizer"))
 
 
-def inputs_of(config: RunConfig, store: Store, candidates: dict[str, pa.Table]) -> Inputs:
+def inputs_of(config: RunConfig, store: Store, candidates: Mapping[str, Iterable[pa.Table]]) -> Inputs:
     """Return what pairs are assembled from, the candidates of some splits joined to it."""
     corpus, tokenizer = store.require("corpus", config), tokenizer_of(config, store)
     types = store.require("query_types", config).read_table("query_types.parquet") if config.input.query_type else None
@@ -74,15 +75,16 @@ def listwise(config: RunConfig, store: Store) -> tuple[Reranker, Listwise]:
     return model, phase
 
 
-def denoised(config: RunConfig, store: Store) -> pa.Table:
-    """Return the training candidates that stay: D', the lists without what is likely to be an unlabelled answer."""
-    scored = read_candidates(store.require("noise", config), "train")
-    judgments = store.require("corpus", config).read_table("judgments.parquet")
-    gone = removed(scored["score"].to_numpy(), relevant_pairs(judgments).marks(scored), config.noise.threshold)
-    return scored.filter(pa.array(~gone))
+def denoised(config: RunConfig, store: Store) -> Iterator[pa.Table]:
+    """Yield the training candidates that stay: D', the lists without what is likely to be an unlabelled answer."""
+    relevant = relevant_pairs(store.require("corpus", config).read_table("judgments.parquet"))
+    for scored in read_candidates(store.require("noise", config), "train"):
+        gone = removed(scored["score"].to_numpy(), relevant.marks(scored), config.noise.threshold)
+        yield scored.filter(pa.array(~gone))
 
 
-def _candidates(config: RunConfig, store: Store) -> dict[str, pa.Table]:
+def _candidates(config: RunConfig, store: Store) -> dict[str, Iterator[pa.Table]]:
+    """Return what reads them: nothing is read before it is asked for."""
     found = store.require("candidates", config)
     return {split: read_candidates(found, split) for split in ("train", "dev")}
 
