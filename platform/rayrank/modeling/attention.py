@@ -10,6 +10,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from rayrank.modeling.packed_attention import PackedMasks
+
 PER_LAYER = "rayrank_per_layer"
 """The name under which transformers knows this attention."""
 
@@ -41,10 +43,14 @@ class LayerMasks:
 
 def per_layer_sdpa(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
-    layer_masks: LayerMasks | None = None, **options: Any,
+    layer_masks: LayerMasks | PackedMasks | None = None, **options: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
     """Attend as SDPA does, with this layer's own mask; what an encoder's forward gets beyond its own arguments,
     such as `layer_masks`, it hands on to here."""
+    if isinstance(layer_masks, PackedMasks):
+        layer: int = module.layer_idx  # type: ignore[assignment]
+        found = layer_masks.attend(layer, query, key, value)
+        return found.transpose(1, 2).contiguous(), None
     if layer_masks is not None:
         attention_mask = layer_masks.of(module.layer_idx, attention_mask, query.dtype)  # type: ignore[arg-type]
     return sdpa_attention_forward(module, query, key, value, attention_mask, **options)

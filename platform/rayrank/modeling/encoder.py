@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,9 +15,10 @@ from transformers.utils import logging as transformers_logging
 from rayrank.config import EncoderConfig, StrmConfig
 from rayrank.errors import ConfigError
 from rayrank.modeling.attention import PER_LAYER, LayerMasks, numbers_its_layers
-from rayrank.modeling.strm import padded_mask
+from rayrank.modeling.batches import PackedBatch, PaddedBatch
+from rayrank.modeling.packed_attention import packed_masks
+from rayrank.modeling.strm import PackedCodes, packed_codes, padded_mask
 from rayrank.pretrained import locate
-from rayrank.text.pairs import Pairs
 
 PAPER = StrmConfig()
 """STRM as the paper has it."""
@@ -25,28 +26,6 @@ PAPER = StrmConfig()
 BIAS_SCALE = 100.0
 """The bias is this times its parameter. Adam moves a parameter by about the learning rate a step, 3e-5 and the like;
 so the bias can move by 3 in a thousand steps, enough to all but hide a piece."""
-
-
-class PaddedBatch(NamedTuple):
-    """Inputs of one batch, padded to its longest."""
-
-    ids: Tensor
-    attention_mask: Tensor
-    token_types: Tensor
-
-    def to(self, device: torch.device) -> "PaddedBatch":
-        return PaddedBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
-
-
-def pad(pairs: Pairs, pad_id: int) -> PaddedBatch:
-    """Return pairs as rectangles, all rows at once."""
-    lengths = pairs.lengths
-    shape = (len(lengths), int(lengths.max()))
-    present = np.arange(shape[1]) < lengths[:, None]
-    ids = np.full(shape, pad_id, np.int64)
-    token_types = np.zeros(shape, np.int64)
-    ids[present], token_types[present] = pairs.ids, pairs.token_types()
-    return PaddedBatch(torch.from_numpy(ids), torch.from_numpy(present.astype(np.int64)), torch.from_numpy(token_types))
 
 
 class Encoder(nn.Module):
@@ -68,16 +47,23 @@ class Encoder(nn.Module):
         # Belongs to the tokenizer, not to the weights: it is rebuilt when a model is loaded.
         self.register_buffer("words", None if plain else torch.from_numpy(words), persistent=False)
         num_layers, num_heads = base.config.num_hidden_layers, base.config.num_attention_heads
-        self.layers = range(0) if plain else strm_layers(strm, num_layers)
+        # A tuple, which unlike a range can be asked within a compiled encoder.
+        self.layers = () if plain else tuple(strm_layers(strm, num_layers))
         learned = strm.form == "bias" and not plain
         self.strm_bias = nn.Parameter(torch.zeros(num_layers, num_heads)) if learned else None
         # Where every layer has the same mask, the encoder hands it to all of them by itself.
         self._per_layer = not plain and (learned or len(self.layers) < num_layers)
-        if self._per_layer:
-            _attend_per_layer(base, strm)
+        if numbers_its_layers(base):
+            base.set_attn_implementation(PER_LAYER)
+        elif self._per_layer:
+            raise _layers_alike(base, strm)
+        # In a packed batch it is the caller who says at which position of its sequence a piece stands.
+        self.packs = numbers_its_layers(base) and hasattr(getattr(base, "embeddings", None), "position_embeddings")
 
-    def forward(self, batch: PaddedBatch) -> Tensor:
-        """Return the last layer's (batch, length, hidden) states."""
+    def forward(self, batch: PaddedBatch | PackedBatch) -> Tensor:
+        """Return the last layer's states: (batch, length, hidden), or (1, length, hidden) of a packed batch."""
+        if isinstance(batch, PackedBatch):
+            return self._packed(batch)
         mask = batch.attention_mask
         options: dict[str, Any] = {}
         if self.words is not None:
@@ -91,6 +77,20 @@ class Encoder(nn.Module):
         states: Tensor = self.base(batch.ids, attention_mask=mask, **options).last_hidden_state
         return states
 
+    def _packed(self, batch: PackedBatch) -> Tensor:
+        seq = batch.seq.to(torch.int32)
+        codes = PackedCodes(seq, seq, seq)
+        if self.words is not None:
+            codes = packed_codes(batch.ids, seq, self.words, self.strm.representative)
+        options: dict[str, Any] = {"layer_masks": packed_masks(codes, batch.offsets, self.layers, self._scaled_bias())}
+        if getattr(self.base.config, "type_vocab_size", 0) > 1:
+            options["token_type_ids"] = batch.token_types[None]
+        # Some encoders count positions from behind the padding's id.
+        origin = getattr(self.base.embeddings, "padding_idx", -1) + 1
+        places = batch.positions()[None] + origin
+        states: Tensor = self.base(batch.ids[None], position_ids=places, **options).last_hidden_state
+        return states
+
     def _scaled_bias(self) -> Tensor | None:
         if self.strm_bias is None:
             return None
@@ -98,14 +98,12 @@ class Encoder(nn.Module):
         return self.strm_bias + (BIAS_SCALE - 1) * self.strm_bias.detach()
 
 
-def _attend_per_layer(base: PreTrainedModel, strm: StrmConfig) -> None:
-    if not numbers_its_layers(base):
-        key = "form" if strm.form == "bias" else "first_layer" if strm.first_layer else "last_layer"
-        raise ConfigError(
-            f"strm.{key}={getattr(strm, key)} cannot be used: {type(base).__name__} does not tell its layers apart; "
-            f"set strm.form=mask for all layers, or take an encoder such as BERT, RoBERTa or ELECTRA."
-        )
-    base.set_attn_implementation(PER_LAYER)
+def _layers_alike(base: PreTrainedModel, strm: StrmConfig) -> ConfigError:
+    key = "form" if strm.form == "bias" else "first_layer" if strm.first_layer else "last_layer"
+    return ConfigError(
+        f"strm.{key}={getattr(strm, key)} cannot be used: {type(base).__name__} does not tell its layers apart; "
+        f"set strm.form=mask for all layers, or take an encoder such as BERT, RoBERTa or ELECTRA."
+    )
 
 
 def strm_layers(strm: StrmConfig, num_layers: int) -> range:

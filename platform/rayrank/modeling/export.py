@@ -23,6 +23,7 @@ from transformers import AutoConfig, AutoModel
 
 from rayrank.config import InputConfig, QueryTypesConfig, Section, StrmConfig
 from rayrank.errors import ConfigError, StorageError
+from rayrank.modeling.batches import PairTexts
 from rayrank.modeling.encoder import Encoder, quiet
 from rayrank.modeling.reranker import RELEVANT, Reranker
 from rayrank.modeling.scorer import Scorer
@@ -219,8 +220,11 @@ def score(
     kinds = None if types is None else _ragged(encode, types)
     special = SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id)
     starts = prefixes(_ragged(encode, queries), kinds, special, settings.input.query_length)
-    scorer, rows = Scorer(model, tokenizer.pad_token_id, special.sep, settings.input.length), np.arange(len(queries))
-    return scorer(starts, _ragged(encode, passages), rows, rows)
+    texts = PairTexts(
+        starts, _ragged(encode, passages), settings.input.length, tokenizer.pad_token_id, special.sep
+    )  # fmt: skip
+    rows = np.arange(len(queries))
+    return Scorer(model, texts)(rows, rows)
 
 
 def _ragged(encode: PieceEncoder, texts: Sequence[str]) -> Ragged:

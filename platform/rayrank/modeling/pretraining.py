@@ -10,7 +10,8 @@ from transformers.models.bert.modeling_bert import BertPooler, BertPredictionHea
 
 from rayrank.config import RunConfig
 from rayrank.errors import ConfigError
-from rayrank.modeling.encoder import Encoder, PaddedBatch, load_encoder, quiet
+from rayrank.modeling.batches import PaddedBatch
+from rayrank.modeling.encoder import Encoder, load_encoder, quiet
 from rayrank.pretrained import locate
 
 NEXT = 0

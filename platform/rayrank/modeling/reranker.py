@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from rayrank.modeling.encoder import Encoder, PaddedBatch
+from rayrank.modeling.batches import PackedBatch, PaddedBatch
+from rayrank.modeling.encoder import Encoder
 
 RELEVANT = 1
 """The class of the pointwise head whose logit speaks for the passage."""
@@ -21,11 +22,13 @@ class Reranker(nn.Module):
         nn.init.normal_(self.head.weight, std=config.initializer_range)
         nn.init.zeros_(self.head.bias)
 
-    def forward(self, batch: PaddedBatch) -> Tensor:
+    def forward(self, batch: PaddedBatch | PackedBatch) -> Tensor:
         """Return (pairs, outputs) float32 logits."""
-        states = self.encoder(batch)
-        logits: Tensor = self.head(self.dropout(states[:, 0]))
-        return logits.float()
+        states = self.dropout(batch.first(self.encoder(batch)))
+        # A score of bfloat16's eight bits ties passages that the encoder tells apart.
+        with torch.autocast(states.device.type, enabled=False):
+            logits: Tensor = self.head(states.float())
+        return logits
 
 
 def relevance_score(logits: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rayrank.artifacts import Artifact
 from rayrank.config import RunConfig, StrmConfig
-from rayrank.modeling.encoder import PaddedBatch, pad
+from rayrank.modeling.batches import PaddedBatch, pad
 from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.saved import load_reranker
 from rayrank.text.pairs import Pairs, Ragged, Rows, SpecialIds, prefixes

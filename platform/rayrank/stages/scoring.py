@@ -19,7 +19,7 @@ from rayrank.errors import StorageError
 from rayrank.evaluation.lookup import PairLookup
 from rayrank.evaluation.rows import by_query
 from rayrank.modeling.saved import load_reranker
-from rayrank.modeling.scorer import Scorer
+from rayrank.modeling.scorer import Scorer, hasten
 from rayrank.progress import progress
 from rayrank.records import CANDIDATES
 from rayrank.stages.cluster import cluster_gpus, node_cpus, start_ray
@@ -78,7 +78,8 @@ class PairScorer(PartitionWorker):
             torch.set_num_threads(threads)
         words = word_table(tokenizer_of(config, store))
         reranker = load_reranker(store.require(model, config), config, words).to(device)
-        self._scorer = Scorer(reranker, self._inputs.pad_id, self._inputs.sep_id, self._inputs.length)
+        hasten(reranker)
+        self._scorer = Scorer(reranker, self._inputs.texts)
         # One thread has the device; while it scores a slice, the calls write the last one and prepare the next.
         self._device = ThreadPoolExecutor(max_workers=1)
 
@@ -104,7 +105,7 @@ class PairScorer(PartitionWorker):
 
     def _score(self, queries: Rows, passages: Rows) -> tuple[NDArray[np.float32], float]:
         started = time.monotonic()
-        scores = self._scorer(self._inputs.data.starts, self._inputs.data.passages, queries, passages)
+        scores = self._scorer(queries, passages)
         return scores, time.monotonic() - started
 
 

@@ -76,20 +76,21 @@ def prefixes(queries: Ragged, types: Ragged | None, special: SpecialIds, query_l
     return Ragged.of(rows)
 
 
-def input_lengths(starts: Ragged, passages: Ragged, query_rows: Rows, passage_rows: Rows, length: int) -> Rows:
-    """Return how long each pair's input will be."""
-    whole = starts.lengths(query_rows) + passages.lengths(passage_rows) + 1
-    return np.minimum(whole, length)  # type: ignore[no-any-return]
-
-
-def assemble(starts: Ragged, passages: Ragged, query_rows: Rows, passage_rows: Rows, sep: int, length: int) -> Pairs:
-    """Return each pair of rows as one input of at most `length` ids; the passage is what gets cut."""
+def pair_lengths(
+    starts: Ragged, passages: Ragged, query_rows: Rows, passage_rows: Rows, length: int
+) -> tuple[Rows, Rows]:
+    """Return how many ids of each pair's prefix and passage fit its input; the passage is what gets cut."""
     prefix = starts.lengths(query_rows)
     body = np.minimum(passages.lengths(passage_rows), length - 1 - prefix)
     if len(body) and body.min() < 0:
         raise ValueError(f"an input of {length} ids has no room for a prefix of {prefix.max()}")
-    total = prefix + body + 1
-    offsets = np.concatenate([[0], np.cumsum(total)])
+    return prefix, body
+
+
+def assemble(starts: Ragged, passages: Ragged, query_rows: Rows, passage_rows: Rows, sep: int, length: int) -> Pairs:
+    """Return each pair of rows as one input of at most `length` ids."""
+    prefix, body = pair_lengths(starts, passages, query_rows, passage_rows, length)
+    offsets = np.concatenate([[0], np.cumsum(prefix + body + 1)])
     ids = np.empty(offsets[-1], np.int32)
     _copy(ids, offsets[:-1], starts, query_rows, prefix)
     _copy(ids, offsets[:-1] + prefix, passages, passage_rows, body)

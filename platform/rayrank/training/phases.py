@@ -15,17 +15,20 @@ from rayrank import losses
 from rayrank.config import ListwiseConfig, PointwiseConfig
 from rayrank.errors import DatasetError
 from rayrank.evaluation.metrics import per_query
-from rayrank.modeling.encoder import pad
+from rayrank.modeling.batches import PairTexts
 from rayrank.modeling.reranker import Reranker, relevance_score
 from rayrank.modeling.scorer import Scorer
 from rayrank.records import CANDIDATES, JUDGMENTS
-from rayrank.text.pairs import Rows, assemble, input_lengths
+from rayrank.text.pairs import Rows
 from rayrank.training.data import Split, TrainingData
 from rayrank.training.sampling import generator, listwise_list, pointwise_pairs
 
 DEV_METRIC = "MRR@10"
 LENGTH_GROUPS, SMALLEST_GROUP = 4, 32
-"""A batch goes through the model in so many groups of like lengths, none smaller than a device can use."""
+"""A padded batch goes through the model in so many groups of like lengths, none smaller than a device can use."""
+
+PACKED_STEP = 2048
+"""Packed rows grow in such steps: the kernel wants whole blocks."""
 
 
 @dataclass(frozen=True)
@@ -33,22 +36,27 @@ class Inputs:
     """How pairs of rows become a batch."""
 
     data: TrainingData
-    length: int
-    pad_id: int
-    sep_id: int
+    texts: PairTexts
 
     def logits(self, model: nn.Module, query_rows: Rows, passage_rows: Rows) -> Tensor:
-        """Return the model's logits for pairs of rows; the short go through together, so that less is padding."""
+        """Return the model's logits for pairs of rows."""
         device = next(model.parameters()).device
-        lengths = input_lengths(self.data.starts, self.data.passages, query_rows, passage_rows, self.length)
+        lengths = self.texts.lengths(query_rows, passage_rows)
+        if device.type == "cuda" and unwrapped(model).encoder.packs:
+            size = -(-int(lengths.sum()) // PACKED_STEP) * PACKED_STEP
+            return model(self.texts.packed(query_rows, passage_rows, size, device))  # type: ignore[no-any-return]
+        # The short go through together, so that less is padding.
         order = np.argsort(lengths, kind="stable")
         parts = np.array_split(order, max(1, min(LENGTH_GROUPS, len(order) // SMALLEST_GROUP)))
-        found = []
-        for part in parts:
-            queries, passages = query_rows[part], passage_rows[part]
-            pairs = assemble(self.data.starts, self.data.passages, queries, passages, self.sep_id, self.length)
-            found.append(model(pad(pairs, self.pad_id).to(device)))
+        found = [model(self.texts.padded(query_rows[part], passage_rows[part], device)) for part in parts]
         return torch.cat(found)[torch.from_numpy(np.argsort(order)).to(device)]
+
+
+def unwrapped(model: nn.Module) -> Reranker:
+    """Return the re-ranker inside a DDP wrapper."""
+    inner = getattr(model, "module", model)
+    assert isinstance(inner, Reranker)
+    return inner
 
 
 class FineTuning:
@@ -74,9 +82,7 @@ class FineTuning:
 
     def evaluate(self, model: nn.Module) -> float:
         """Return MRR@10 over dev; every rank scores its share of the queries."""
-        inner = getattr(model, "module", model)
-        assert isinstance(inner, Reranker)
-        scorer = Scorer(inner, self._inputs.pad_id, self._inputs.sep_id, self._inputs.length)
+        scorer = Scorer(unwrapped(model), self._inputs.texts)
         return dev_metric(self._inputs.data, self._inputs.data.splits["dev"], scorer)
 
 
@@ -159,7 +165,7 @@ def dev_metric(data: TrainingData, split: Split, scorer: Scorer) -> float:
     queries = np.repeat(split.queries[mine], lengths)
     # Fewer queries than workers leave some with none.
     passages = np.concatenate([[], *(split.candidates[int(place)] for place in mine)]).astype(np.int64)
-    scores = scorer(data.starts, data.passages, queries, passages)
+    scores = scorer(queries, passages)
     run = pa.table(
         {
             "query_id": data.query_ids.take(queries),

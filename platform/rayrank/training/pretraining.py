@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rayrank import losses
 from rayrank.config import PretrainConfig
 from rayrank.errors import ConfigError
-from rayrank.modeling.encoder import PaddedBatch, pad
+from rayrank.modeling.batches import PaddedBatch, pad
 from rayrank.modeling.pretraining import NEXT
 from rayrank.text.pairs import Pairs, Ragged, Rows
 from rayrank.text.sentences import cut, sentence_table

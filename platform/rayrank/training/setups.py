@@ -13,6 +13,7 @@ from rayrank.config import RunConfig
 from rayrank.errors import DatasetError
 from rayrank.evaluation.noise import removed
 from rayrank.evaluation.pair_set import relevant_pairs
+from rayrank.modeling.batches import PairTexts
 from rayrank.modeling.encoder import Encoder, load_encoder
 from rayrank.modeling.pretraining import PretrainingModel, build
 from rayrank.modeling.reranker import Reranker, listwise_head
@@ -38,7 +39,8 @@ def inputs_of(config: RunConfig, store: Store, candidates: Mapping[str, Iterable
     corpus, tokenizer = store.require("corpus", config), tokenizer_of(config, store)
     types = store.require("query_types", config).read_table("query_types.parquet") if config.input.query_type else None
     data = load(corpus, types, config.input, tokenizer, candidates)
-    return Inputs(data, config.input.length, tokenizer.pad_token_id, tokenizer.sep_token_id)
+    texts = PairTexts(data.starts, data.passages, config.input.length, tokenizer.pad_token_id, tokenizer.sep_token_id)
+    return Inputs(data, texts)
 
 
 def pretrain(config: RunConfig, store: Store) -> tuple[PretrainingModel, Pretraining]:

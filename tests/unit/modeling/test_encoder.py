@@ -24,7 +24,8 @@ from transformers import (
 
 from rayrank.config import StrmConfig
 from rayrank.errors import ConfigError
-from rayrank.modeling.encoder import BIAS_SCALE, Encoder, PaddedBatch
+from rayrank.modeling.batches import PaddedBatch
+from rayrank.modeling.encoder import BIAS_SCALE, Encoder
 from rayrank.text.words import CONTINUES, STARTS
 
 VOCABULARY, LAYERS, HEADS = 40, 3, 2

@@ -18,7 +18,8 @@ from transformers import (
 
 from rayrank.config import EncoderConfig, StrmConfig
 from rayrank.errors import ConfigError
-from rayrank.modeling.encoder import Encoder, PaddedBatch, load_encoder
+from rayrank.modeling.batches import PaddedBatch
+from rayrank.modeling.encoder import Encoder, load_encoder
 from rayrank.text.words import CONTINUES, STARTS
 
 VOCABULARY = 40

@@ -13,7 +13,8 @@ from transformers import BertConfig, BertForPreTraining, BertModel, ElectraConfi
 
 from rayrank.config import EncoderConfig, PretrainConfig, RunConfig
 from rayrank.errors import ConfigError
-from rayrank.modeling.encoder import Encoder, PaddedBatch
+from rayrank.modeling.batches import PaddedBatch
+from rayrank.modeling.encoder import Encoder
 from rayrank.modeling.pretraining import PretrainingModel, build
 from rayrank.text.words import CONTINUES, STARTS
 

@@ -6,7 +6,8 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from rayrank.config import MINILM, EncoderConfig, StrmConfig
-from rayrank.modeling.encoder import load_encoder, pad
+from rayrank.modeling.batches import pad
+from rayrank.modeling.encoder import load_encoder
 from rayrank.modeling.reranker import Reranker, listwise_head, relevance_score
 from rayrank.text.pairs import Pairs, Ragged, SpecialIds, assemble, prefixes
 from rayrank.text.pieces import load_tokenizer

@@ -9,7 +9,8 @@ from transformers import BertConfig, BertModel
 
 from rayrank.artifacts import Artifact
 from rayrank.config import RunConfig, StrmConfig
-from rayrank.modeling.encoder import Encoder, PaddedBatch
+from rayrank.modeling.batches import PaddedBatch
+from rayrank.modeling.encoder import Encoder
 from rayrank.modeling.pretraining import PretrainingModel
 from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.saved import load_pretrained, load_reranker, save

@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
+from rayrank.modeling.batches import PairTexts
 from rayrank.modeling.encoder import Encoder
 from rayrank.modeling.reranker import Reranker
 from rayrank.text.pairs import Ragged
@@ -57,4 +58,4 @@ def inputs() -> Inputs:
         Ragged.of(passages),
         splits,
     )
-    return Inputs(data, length=24, pad_id=0, sep_id=2)
+    return Inputs(data, PairTexts(data.starts, data.passages, length=24, pad_id=0, sep_id=2))

@@ -1,0 +1,125 @@
+"""Batches as the encoder reads them, padded to rectangles or packed end to end, put together where the model is."""
+
+import warnings
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rayrank.text.pairs import Pairs, Ragged, Rows, pair_lengths
+
+
+class PaddedBatch(NamedTuple):
+    """Inputs of one batch, padded to its longest."""
+
+    ids: Tensor
+    attention_mask: Tensor
+    token_types: Tensor
+
+    def to(self, device: torch.device) -> "PaddedBatch":
+        return PaddedBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+    def first(self, states: Tensor) -> Tensor:
+        """Return each input's state at its first position."""
+        return states[:, 0]
+
+
+class PackedBatch(NamedTuple):
+    """Inputs of one batch laid end to end in one row; what fills the row up counts as sequences of its own."""
+
+    ids: Tensor
+    token_types: Tensor
+    seq: Tensor
+    """The number of each position's sequence."""
+    offsets: Tensor
+    """Where each sequence begins, filling included, and the row's length."""
+    num_inputs: int
+
+    def positions(self) -> Tensor:
+        """Return each position counted within its sequence."""
+        return torch.arange(len(self.ids), device=self.ids.device) - self.offsets[self.seq]
+
+    def first(self, states: Tensor) -> Tensor:
+        """Return each input's state at its first position."""
+        return states[0, self.offsets[: self.num_inputs]]
+
+
+def pad(pairs: Pairs, pad_id: int) -> PaddedBatch:
+    """Return pairs as rectangles, all rows at once."""
+    lengths = pairs.lengths
+    shape = (len(lengths), int(lengths.max()))
+    present = np.arange(shape[1]) < lengths[:, None]
+    ids = np.full(shape, pad_id, np.int64)
+    token_types = np.zeros(shape, np.int64)
+    ids[present], token_types[present] = pairs.ids, pairs.token_types()
+    return PaddedBatch(torch.from_numpy(ids), torch.from_numpy(present.astype(np.int64)), torch.from_numpy(token_types))
+
+
+@dataclass(frozen=True)
+class PairTexts:
+    """The texts pairs are made of. They go to a device once; only row numbers follow them."""
+
+    starts: Ragged
+    passages: Ragged
+    length: int
+    pad_id: int
+    sep_id: int
+    _there: dict[torch.device, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False, compare=False)
+
+    def lengths(self, query_rows: Rows, passage_rows: Rows) -> Rows:
+        """Return how long each pair's input is."""
+        prefix, body = pair_lengths(self.starts, self.passages, query_rows, passage_rows, self.length)
+        return prefix + body + 1
+
+    def padded(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> PaddedBatch:
+        """Return pairs as a rectangle."""
+        facts, total = self._facts(query_rows, passage_rows, device)
+        within = torch.arange(int(total.max()), device=device)
+        present = within < facts[3, :, None]
+        ids, types = self._read(facts[:, :, None], within)
+        return PaddedBatch(ids.masked_fill(~present, self.pad_id), present.long(), types.masked_fill(~present, 0))
+
+    def packed(self, query_rows: Rows, passage_rows: Rows, size: int, device: torch.device) -> PackedBatch:
+        """Return pairs end to end, filled up to `size` positions."""
+        facts, total = self._facts(query_rows, passage_rows, device)
+        # Sequences as any other's length: one long one would cost its length squared.
+        filling = np.arange(total.sum(), size, self.length)
+        bounds = np.concatenate([[0], np.cumsum(total)[:-1], filling, [size]])
+        ends = torch.from_numpy(bounds).to(device, non_blocking=True)
+        seq = torch.searchsorted(ends, torch.arange(size, device=device), right=True) - 1
+        within = torch.arange(size, device=device) - ends[seq]
+        of_pair = seq.clamp(max=len(total) - 1)
+        ids, types = self._read(facts[:, of_pair], within)
+        is_filling = seq >= len(total)
+        return PackedBatch(
+            ids.masked_fill(is_filling, self.pad_id), types.masked_fill(is_filling, 0), seq, ends, len(total)
+        )
+
+    def _facts(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> tuple[Tensor, Rows]:
+        """Return where each pair's texts begin, how many ids its query has and how many it has; the last here too."""
+        prefix, body = pair_lengths(self.starts, self.passages, query_rows, passage_rows, self.length)
+        total = prefix + body + 1
+        facts = np.stack([self.starts.offsets[query_rows], self.passages.offsets[passage_rows], prefix, total])
+        return torch.from_numpy(facts).to(device, non_blocking=True), total
+
+    def _read(self, facts: Tensor, within: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the ids and token types at some places within pairs."""
+        query, passage, prefix, total = facts
+        starts, passages = self._values(within.device)
+        is_start = within < prefix
+        # What lies behind a pair's end is read from somewhere and replaced.
+        from_start = starts[(query + within).clamp(max=len(starts) - 1)]
+        from_passage = passages[(passage + within - prefix).clamp(0, len(passages) - 1)]
+        ids = torch.where(is_start, from_start, from_passage).masked_fill(within == total - 1, self.sep_id)
+        return ids.long(), (~is_start).long()
+
+    def _values(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        if device not in self._there:
+            with warnings.catch_warnings():
+                # Arrow's memory is read only, and nobody writes to these tensors.
+                warnings.simplefilter("ignore", UserWarning)
+                starts, passages = (torch.from_numpy(texts.values).to(device) for texts in (self.starts, self.passages))
+            self._there[device] = starts, passages
+        return self._there[device]

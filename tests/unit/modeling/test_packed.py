@@ -1,0 +1,121 @@
+"""A packed batch holds the same inputs as a padded one, and the encoder reads both alike."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
+
+from rayrank.config import StrmConfig
+from rayrank.modeling.batches import PackedBatch, PairTexts
+from rayrank.modeling.encoder import Encoder
+from rayrank.modeling.reranker import Reranker
+from rayrank.modeling.scorer import Scorer
+from rayrank.text.pairs import Ragged, Rows, assemble
+from rayrank.text.words import CONTINUES, STARTS
+
+CPU = torch.device("cpu")
+PAD, CLS, SEP = 0, 1, 2
+VOCABULARY = 60
+FORMS = {
+    "off": StrmConfig(form="off"),
+    "mask": StrmConfig(),
+    "mask from layer 1": StrmConfig(first_layer=1),
+    "first piece": StrmConfig(representative="first"),
+    "bias": StrmConfig(form="bias"),
+}
+
+
+def texts(seed: int = 0, length: int = 24) -> PairTexts:
+    rng = np.random.default_rng(seed)
+    starts = Ragged.of([[CLS, *rng.integers(3, VOCABULARY, rng.integers(1, 6)), SEP] for _ in range(5)])
+    passages = Ragged.of([rng.integers(3, VOCABULARY, rng.integers(0, 40)) for _ in range(30)])
+    return PairTexts(starts, passages, length, PAD, SEP)
+
+
+def rows(count: int, seed: int = 1) -> tuple[Rows, Rows]:
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 5, count), rng.integers(0, 30, count)
+
+
+def model(strm: StrmConfig, kind: str = "bert") -> Reranker:
+    torch.manual_seed(0)
+    words = np.full(VOCABULARY, STARTS, np.int8)
+    words[VOCABULARY // 2 :] = CONTINUES
+    shape = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 16,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 64,
+    }
+    if kind == "bert":
+        base = BertModel(BertConfig(**shape, initializer_range=0.5))
+    else:
+        # Its padding has an id that pieces could have, and its positions count from behind it.
+        base = RobertaModel(RobertaConfig(**shape, initializer_range=0.5, pad_token_id=PAD))
+    found = Reranker(Encoder(base, words, strm), 1).eval()
+    if found.encoder.strm_bias is not None:
+        torch.nn.init.normal_(found.encoder.strm_bias, std=0.02)
+    return found
+
+
+def inputs(batch: PackedBatch) -> list[list[int]]:
+    bounds = batch.offsets[: batch.num_inputs + 1].tolist()
+    return [batch.ids[start:stop].tolist() for start, stop in pairwise(bounds)]
+
+
+def test_padded_and_packed_batches_hold_the_inputs_put_together_one_by_one() -> None:
+    source, (queries, passages) = texts(), rows(40)
+    pairs = assemble(source.starts, source.passages, queries, passages, SEP, source.length)
+    expected = [pairs.ids[start:stop].tolist() for start, stop in pairwise(pairs.offsets)]
+
+    padded = source.padded(queries, passages, CPU)
+    packed = source.packed(queries, passages, 2048, CPU)
+
+    assert [row[: int(mask.sum())].tolist() for row, mask in zip(padded.ids, padded.attention_mask, strict=True)] == (
+        expected
+    )
+    assert inputs(packed) == expected
+    present = padded.attention_mask.bool()
+    count = int(present.sum())
+    assert padded.token_types[present].tolist() == pairs.token_types().tolist() == packed.token_types[:count].tolist()
+    assert (padded.ids[~present] == PAD).all()
+    assert (packed.ids[count:] == PAD).all()
+    assert packed.positions().max() < source.length
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.parametrize("form", FORMS)
+def test_packed_and_padded_batches_have_the_same_logits_and_gradients(form: str, kind: str) -> None:
+    source, (queries, passages), reranker = texts(), rows(12), model(FORMS[form], kind)
+    marks = torch.randn(12, 1, generator=torch.Generator().manual_seed(0))
+    found = []
+    for batch in (source.padded(queries, passages, CPU), source.packed(queries, passages, 512, CPU)):
+        reranker.zero_grad()
+        logits = reranker(batch)
+        (logits * marks).sum().backward()
+        gradients = {
+            name: weight.grad.clone() for name, weight in reranker.named_parameters() if weight.grad is not None
+        }
+        found.append((logits.detach(), gradients))
+
+    (padded, padded_gradients), (packed, packed_gradients) = found
+    assert torch.allclose(padded, packed, atol=1e-5)
+    assert padded.std() > 0.01
+    assert padded_gradients.keys() == packed_gradients.keys()
+    for name, gradient in padded_gradients.items():
+        assert torch.allclose(gradient, packed_gradients[name], atol=1e-4), name
+
+
+def test_scores_come_in_the_callers_order_whatever_the_budget() -> None:
+    source, (queries, passages), reranker = texts(), rows(50), model(StrmConfig())
+    with torch.no_grad():
+        alone = np.concatenate(
+            [reranker(source.padded(queries[[row]], passages[[row]], CPU))[:, 0] for row in range(50)]
+        )
+
+    for tokens in (1, 100, 5000):
+        assert np.allclose(Scorer(reranker, source, tokens)(queries, passages), alone, atol=1e-5)
