@@ -49,7 +49,7 @@ def per_layer_sdpa(
     such as `layer_masks`, it hands on to here."""
     if isinstance(layer_masks, PackedMasks):
         layer: int = module.layer_idx  # type: ignore[assignment]
-        found = layer_masks.attend(layer, query, key, value)
+        found = layer_masks.attend(layer, query, key, value, options.get("dropout", 0.0))
         return found.transpose(1, 2).contiguous(), None
     if layer_masks is not None:
         attention_mask = layer_masks.of(module.layer_idx, attention_mask, query.dtype)  # type: ignore[arg-type]

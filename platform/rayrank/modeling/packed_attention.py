@@ -1,7 +1,8 @@
 """Attention over packed batches: one row of many sequences, each of which sees only itself, through FlexAttention.
 
 On a CPU, where FlexAttention cannot be trained, the same rules become one dense mask: the reference, not a fast path.
-FlexAttention drops none of its weights in training; the dropout of hidden states is the encoder's and stays.
+Dropout leaves logits out before the softmax, not weights after it, which FlexAttention cannot: what is left adds up
+to one then, where SDPA's adds up to one on average.
 """
 
 from collections.abc import Callable, Container
@@ -32,17 +33,17 @@ class PackedMasks:
     bias: Tensor | None = None
     """(layers, heads), added to a logit where STRM would forbid it."""
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
         """Return what each position reads in one layer."""
         changed = layer in self.layers
         bias = self.bias[layer] if changed and self.bias is not None else None
-        rule = "bias" if bias is not None else "strm" if changed else "plain"
-        parts = (*self.codes, self.num_blocks, self.blocks, bias)
+        dropping = _dropping(dropout, query.device) if dropout else None
+        parts = (*self.codes, self.num_blocks, self.blocks, bias, dropping)
         if not query.is_cuda:
-            return _dense(rule, query, key, value, *parts)
+            return _dense(query, key, value, changed and bias is None, *parts)
         # Within an encoder that is compiled as a whole the kernel becomes a part of it.
         attend = _flex if torch.compiler.is_compiling() else _compiled()
-        return attend(rule, query, key, value, *parts)
+        return attend(query, key, value, changed and bias is None, *parts)
 
 
 def packed_masks(codes: PackedCodes, offsets: Tensor, layers: Container[int], bias: Tensor | None) -> PackedMasks:
@@ -59,8 +60,8 @@ def packed_masks(codes: PackedCodes, offsets: Tensor, layers: Container[int], bi
 
 
 def _flex(
-    rule: str, query: Tensor, key: Tensor, value: Tensor,
-    seq: Tensor, word: Tensor, open_to: Tensor, num_blocks: Tensor, blocks: Tensor, bias: Tensor | None,
+    query: Tensor, key: Tensor, value: Tensor, masked: bool, seq: Tensor, word: Tensor, open_to: Tensor,
+    num_blocks: Tensor, blocks: Tensor, bias: Tensor | None, dropping: Tensor | None,
 ) -> Tensor:  # fmt: skip
     size = query.shape[2]
 
@@ -70,15 +71,18 @@ def _flex(
     def strm(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (word[q] == word[k]) | (open_to[k] == seq[q])
 
-    def biased(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        assert bias is not None
-        return torch.where(strm(b, h, q, k), score, score + bias[h])
+    def changed(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        if bias is not None:
+            score = torch.where(strm(b, h, q, k), score, score + bias[h])
+        if dropping is not None:
+            score = torch.where(_kept(dropping, h, q, k), score, -torch.inf)
+        return score
 
     mask = BlockMask(
         (size, size), num_blocks, blocks, None, None, num_blocks, blocks, None, None, (BLOCK, BLOCK),
-        strm if rule == "strm" else plain,
+        strm if masked else plain,
     )  # fmt: skip
-    score_mod = biased if rule == "bias" else None
+    score_mod = None if bias is None and dropping is None else changed
     found: Tensor = flex_attention(query, key, value, score_mod=score_mod, block_mask=mask)
     return found
 
@@ -90,13 +94,34 @@ def _compiled() -> Callable[..., Tensor]:
 
 
 def _dense(
-    rule: str, query: Tensor, key: Tensor, value: Tensor,
-    seq: Tensor, word: Tensor, open_to: Tensor, num_blocks: Tensor, blocks: Tensor, bias: Tensor | None,
+    query: Tensor, key: Tensor, value: Tensor, masked: bool, seq: Tensor, word: Tensor, open_to: Tensor,
+    num_blocks: Tensor, blocks: Tensor, bias: Tensor | None, dropping: Tensor | None,
 ) -> Tensor:  # fmt: skip
     same = seq[:, None] == seq
     allowed = (word[:, None] == word) | (open_to == seq[:, None])
-    mask = allowed if rule == "strm" else same
+    mask = torch.zeros(query.shape[1:3] + key.shape[2:3], dtype=query.dtype, device=query.device)
     if bias is not None:
-        weights = torch.where(allowed, 0.0, bias[:, None, None])
-        mask = torch.where(same, weights, -torch.inf).to(query.dtype)
+        mask = torch.where(allowed, mask, bias[:, None, None].to(query.dtype))
+    if dropping is not None:
+        heads, places = (torch.arange(count, device=query.device) for count in query.shape[1:3])
+        mask = mask.masked_fill(~_kept(dropping, heads[:, None, None], places[:, None], places), -torch.inf)
+    mask = mask.masked_fill(~(allowed if masked else same), -torch.inf)
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
+def _dropping(share: float, device: torch.device) -> Tensor:
+    """Return a seed for one layer of one batch, and the number below which a weight is dropped."""
+    seed = torch.randint(1 << 31, (1,), device=device)
+    return torch.cat([seed, torch.full_like(seed, int(share * (1 << 31)))]).to(torch.int32)
+
+
+def _kept(dropping: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """Return whether a weight stays: a mixture of its place and the seed, which backward can compute again."""
+    seed, limit = dropping[0], dropping[1]
+    query, key = query.to(torch.int32), key.to(torch.int32)
+    mixed = query * -1640531535 + key * -2048144777 + head.to(torch.int32) * -1028477379 + seed
+    for shift, factor in ((15, 739982445), (12, 695872825)):
+        mixed = (mixed ^ (mixed >> shift)) * factor
+    mixed = mixed ^ (mixed >> 15)
+    # A piece always sees itself, so that no softmax is over nothing.
+    return ((mixed & 0x7FFFFFFF) >= limit) | (query == key)

@@ -10,12 +10,17 @@ from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
 from rayrank.config import StrmConfig
 from rayrank.modeling.batches import PackedBatch, PairTexts
 from rayrank.modeling.encoder import Encoder
+from rayrank.modeling.packed_attention import _dropping, _kept, packed_masks
 from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.scorer import Scorer
+from rayrank.modeling.strm import PackedCodes
 from rayrank.text.pairs import Ragged, Rows, assemble
 from rayrank.text.words import CONTINUES, STARTS
 
 CPU = torch.device("cpu")
+GPU = pytest.param(
+    torch.device("cuda"), marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+)
 PAD, CLS, SEP = 0, 1, 2
 VOCABULARY = 60
 FORMS = {
@@ -87,13 +92,16 @@ def test_padded_and_packed_batches_hold_the_inputs_put_together_one_by_one() -> 
     assert packed.positions().max() < source.length
 
 
+@pytest.mark.parametrize("device", [CPU, GPU], ids=str)
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
 @pytest.mark.parametrize("form", FORMS)
-def test_packed_and_padded_batches_have_the_same_logits_and_gradients(form: str, kind: str) -> None:
-    source, (queries, passages), reranker = texts(), rows(12), model(FORMS[form], kind)
-    marks = torch.randn(12, 1, generator=torch.Generator().manual_seed(0))
+def test_packed_and_padded_batches_have_the_same_logits_and_gradients(
+    form: str, kind: str, device: torch.device
+) -> None:
+    source, (queries, passages), reranker = texts(), rows(12), model(FORMS[form], kind).to(device)
+    marks = torch.randn(12, 1, generator=torch.Generator().manual_seed(0)).to(device)
     found = []
-    for batch in (source.padded(queries, passages, CPU), source.packed(queries, passages, 512, CPU)):
+    for batch in (source.padded(queries, passages, device), source.packed(queries, passages, 512, device)):
         reranker.zero_grad()
         logits = reranker(batch)
         (logits * marks).sum().backward()
@@ -108,6 +116,45 @@ def test_packed_and_padded_batches_have_the_same_logits_and_gradients(form: str,
     assert padded_gradients.keys() == packed_gradients.keys()
     for name, gradient in padded_gradients.items():
         assert torch.allclose(gradient, packed_gradients[name], atol=1e-4), name
+
+
+def test_dropout_leaves_out_its_share_of_what_others_say_anew_each_time() -> None:
+    places, heads = torch.arange(200), torch.arange(4)[:, None, None]
+    torch.manual_seed(0)
+    first, second = (_kept(_dropping(0.3, CPU), heads, places[:, None], places) for _ in range(2))
+    others = ~torch.eye(200, dtype=torch.bool)
+
+    assert first[:, ~others].all()
+    for kept in (first, second):
+        assert kept[:, others].float().mean() == pytest.approx(0.7, abs=0.01)
+        # No head, query or key is better off than others.
+        for dim in ((1, 2), (0, 2), (0, 1)):
+            spread = kept.float().mean(dim)
+            assert (spread - 0.7).abs().max() < 0.1
+    agree = (first == second)[:, others].float().mean()
+    assert agree == pytest.approx(0.7**2 + 0.3**2, abs=0.02)
+    assert (first[0] == first[1])[others].float().mean() == pytest.approx(0.7**2 + 0.3**2, abs=0.02)
+
+
+@pytest.mark.parametrize("device", [CPU, GPU], ids=str)
+def test_what_dropout_leaves_is_what_a_dense_mask_leaves(device: torch.device) -> None:
+    source, (queries, passages) = texts(), rows(12)
+    batch = source.packed(queries, passages, 512, device)
+    masks = packed_masks(PackedCodes(*[batch.seq.to(torch.int32)] * 3), batch.offsets, (), None)
+    query, key, value = torch.randn(3, 1, 2, 512, 16, device=device)
+    torch.manual_seed(1)
+    found = masks.attend(0, query, key, value, dropout=0.2)
+    torch.manual_seed(1)
+    dropping = _dropping(0.2, device)
+
+    kept = _kept(
+        dropping,
+        torch.arange(2, device=device)[:, None, None],
+        *torch.meshgrid(*[torch.arange(512, device=device)] * 2, indexing="ij"),
+    )
+    logits = (query @ key.mT) / 4
+    logits = logits.masked_fill(~kept | (batch.seq[:, None] != batch.seq), -torch.inf)
+    assert torch.allclose(found, logits.softmax(-1) @ value, atol=1e-5)
 
 
 def test_scores_come_in_the_callers_order_whatever_the_budget() -> None:
