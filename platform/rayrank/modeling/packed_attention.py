@@ -111,17 +111,17 @@ def _dense(
 
 def _dropping(share: float, device: torch.device) -> Tensor:
     """Return a seed for one layer of one batch, and the number below which a weight is dropped."""
-    seed = torch.randint(1 << 31, (1,), device=device)
-    return torch.cat([seed, torch.full_like(seed, int(share * (1 << 31)))]).to(torch.int32)
+    seed = torch.randint(1 << 16, (1,), device=device)
+    return torch.cat([seed, torch.full_like(seed, int(share * (1 << 16)))]).to(torch.int32)
 
 
 def _kept(dropping: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
     """Return whether a weight stays: a mixture of its place and the seed, which backward can compute again."""
-    seed, limit = dropping[0], dropping[1]
-    query, key = query.to(torch.int32), key.to(torch.int32)
-    mixed = query * -1640531535 + key * -2048144777 + head.to(torch.int32) * -1028477379 + seed
-    for shift, factor in ((15, 739982445), (12, 695872825)):
-        mixed = (mixed ^ (mixed >> shift)) * factor
-    mixed = mixed ^ (mixed >> 15)
+    mixed, limit = dropping[0], dropping[1]
+    for part in (head, query >> 16, query & 0xFFFF, key >> 16, key & 0xFFFF):
+        # Sixteen bits by fifteen: nothing overflows, which compilers do not agree on.
+        mixed = ((mixed ^ part) * 25173 + 13849) & 0xFFFF
+        mixed = ((mixed ^ (mixed >> 7)) * 28411) & 0xFFFF
+        mixed = mixed ^ (mixed >> 9)
     # A piece always sees itself, so that no softmax is over nothing.
-    return ((mixed & 0x7FFFFFFF) >= limit) | (query == key)
+    return (mixed >= limit) | (query == key)

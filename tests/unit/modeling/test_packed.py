@@ -1,6 +1,8 @@
 """A packed batch holds the same inputs as a padded one, and the encoder reads both alike."""
 
+import platform
 from itertools import pairwise
+from shutil import which
 
 import numpy as np
 import pytest
@@ -10,10 +12,10 @@ from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
 from rayrank.config import StrmConfig
 from rayrank.modeling.batches import PackedBatch, PairTexts
 from rayrank.modeling.encoder import Encoder
-from rayrank.modeling.packed_attention import _dropping, _kept, packed_masks
+from rayrank.modeling.packed_attention import _compiled, _dense, _dropping, _kept, packed_masks
 from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.scorer import Scorer
-from rayrank.modeling.strm import PackedCodes
+from rayrank.modeling.strm import PackedCodes, packed_codes
 from rayrank.text.pairs import Ragged, Rows, assemble
 from rayrank.text.words import CONTINUES, STARTS
 
@@ -155,6 +157,21 @@ def test_what_dropout_leaves_is_what_a_dense_mask_leaves(device: torch.device) -
     logits = (query @ key.mT) / 4
     logits = logits.masked_fill(~kept | (batch.seq[:, None] != batch.seq), -torch.inf)
     assert torch.allclose(found, logits.softmax(-1) @ value, atol=1e-5)
+
+
+@pytest.mark.skipif(not (which("g++") and platform.machine() == "x86_64"), reason="FlexAttention has no kernel here")
+@pytest.mark.parametrize("masked", [False, True], ids=["plain or biased", "STRM"])
+def test_the_compiled_kernel_computes_what_the_dense_mask_says(masked: bool) -> None:
+    source, (queries, passages) = texts(), rows(12)
+    batch, words = source.packed(queries, passages, 512, CPU), np.arange(VOCABULARY, dtype=np.int8) % 2
+    codes = packed_codes(batch.ids, batch.seq, torch.from_numpy(words))
+    masks = packed_masks(codes, batch.offsets, (), None)
+    query, key, value = torch.randn(3, 1, 2, 512, 16)
+    bias = None if masked else torch.randn(2)
+    parts = (query, key, value, masked, *codes, masks.num_blocks, masks.blocks, bias, _dropping(0.2, CPU))
+
+    with torch.inference_mode():
+        assert torch.allclose(_compiled()(*parts), _dense(*parts), atol=1e-5)
 
 
 def test_scores_come_in_the_callers_order_whatever_the_budget() -> None:
