@@ -15,6 +15,7 @@ def run(output: str, chosen: str | None, license_name: str, config: RunConfig, s
     from rayrank.modeling.export import check_output, export, is_portable, settings_of
     from rayrank.modeling.model_card import STAGES, gather, write_card
     from rayrank.modeling.saved import load_reranker
+    from rayrank.stages.int8 import quantised
     from rayrank.text.pieces import load_tokenizer
     from rayrank.text.words import word_table
 
@@ -29,17 +30,22 @@ def run(output: str, chosen: str | None, license_name: str, config: RunConfig, s
     origin = gather(name, config, store, license_name)
     settings = settings_of(model, config.input, config.query_types, list(origin.query_types.get("types", {})))
     portable = is_portable(model, tokenizer)
-    export(output, model, tokenizer, settings, write_card(origin, settings, portable))
+    small = quantised(model, config, store) if config.scorer.backend == "onnx-int8" else None
+    finding = small.finding() if small else ""
+    card = write_card(origin, settings, portable, finding)
+    export(output, model, tokenizer, settings, card, small.graph if small else None)
     return {
         "model": name,
         "from": artifact.url,
         "output": output,
         "cross_encoder": portable,
+        "int8": small.figures() if small else None,
         "findings": [
             f"{name} of {artifact.url} is in {output}",
             "sentence_transformers.CrossEncoder and rayrank.modeling.export.load open it"
             if portable
             else "rayrank.modeling.export.load opens it; CrossEncoder refuses it, since its attention would be another",
+            *([finding] if finding else []),
         ],
     }
 

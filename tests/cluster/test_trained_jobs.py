@@ -107,3 +107,25 @@ def test_an_exported_model_scores_as_the_stored_run(storage: Path, tmp_path: Pat
         [query["query_type"] for query in asked],
     )
     assert np.allclose(found, [row["score"] for row in ranked], atol=1e-4)
+
+
+def test_an_int8_model_is_exported_if_it_ranks_dev_as_well_and_refused_if_not(storage: Path, tmp_path: Path) -> None:
+    from rayrank.modeling.export import load, score
+
+    folder, summary = tmp_path / "model", tmp_path / "export.json"
+    more = ("--output", str(folder), "--json", str(summary), "--set", "scorer.backend=onnx-int8")
+
+    answer = subprocess.run(command("export", storage, *more), text=True, stderr=subprocess.PIPE, check=False)
+
+    # Five queries and a model that has learnt little: which of the two it is may differ between processors.
+    if answer.returncode:
+        assert answer.returncode == 2, answer.stderr
+        assert "MRR@10 on 5 dev queries falls from" in answer.stderr
+        assert not folder.exists()
+        return
+    measured = json.loads(summary.read_text())["int8"]
+    assert measured["torch"] - measured["int8"] <= 0.005
+    assert "model-int8.onnx is for CPUs: MRR@10" in (folder / "README.md").read_text()
+    queries, passages, types = ["what is it"] * 3, ["a bridge", "a tall tower of stone", "it is"], ["location"] * 3
+    full, small = (score(load(str(folder), backend), queries, passages, types) for backend in ("torch", "onnx-int8"))
+    assert np.allclose(small, full, atol=0.5)

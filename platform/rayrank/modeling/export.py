@@ -21,10 +21,11 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
-from rayrank.config import InputConfig, QueryTypesConfig, Section, StrmConfig
+from rayrank.config import Backend, InputConfig, QueryTypesConfig, Section, StrmConfig
 from rayrank.errors import ConfigError, StorageError
 from rayrank.modeling.batches import PairTexts
 from rayrank.modeling.encoder import Encoder, quiet
+from rayrank.modeling.onnx_scorer import OnnxScorer
 from rayrank.modeling.reranker import RELEVANT, Reranker
 from rayrank.modeling.scorer import Scorer
 from rayrank.text.pairs import Ragged, SpecialIds, prefixes
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 SETTINGS, SHAPE, WEIGHTS, CARD = "rayrank.json", "config.json", "model.safetensors", "README.md"
+INT8 = "model-int8.onnx"
 OWN_KIND = "rayrank"
 """The model type of folders that only `load` opens; no version of transformers knows it."""
 
@@ -62,6 +64,8 @@ class Exported(NamedTuple):
     model: Reranker
     tokenizer: "PreTrainedTokenizerFast"
     settings: Settings
+    int8: bytes | None = None
+    """The graph that scores in the model's place, if the folder was opened for it."""
 
 
 def is_portable(model: Reranker, tokenizer: "PreTrainedTokenizerFast") -> bool:
@@ -94,7 +98,8 @@ def check_output(folder: str) -> None:
 
 
 def export(
-    folder: str, model: Reranker, tokenizer: "PreTrainedTokenizerFast", settings: Settings, card: str
+    folder: str, model: Reranker, tokenizer: "PreTrainedTokenizerFast", settings: Settings, card: str,
+    int8: bytes | None = None,
 ) -> None:  # fmt: skip
     """Write the folder, which appears under its name only once it is whole; two outputs become their difference."""
     check_output(folder)
@@ -105,6 +110,8 @@ def export(
             whole = Path(draft) / path.name
             whole.mkdir()
             _write(whole, model, tokenizer, settings, card)
+            if int8 is not None:
+                (whole / INT8).write_bytes(int8)
             whole.replace(path)
     except OSError as error:
         reason = error.strerror or str(error)
@@ -185,12 +192,18 @@ def _shape(model: Reranker, portable: bool) -> dict[str, Any]:
     return shape | {"architectures": ["RayrankReranker"], "model_type": OWN_KIND}
 
 
-def load(folder: str) -> Exported:
+def load(folder: str, backend: Backend = "torch") -> Exported:
     """Return the re-ranker of a folder, ready to score, on CPU; the folder alone is enough."""
     path = Path(folder).expanduser()
     if not (path / SETTINGS).is_file():
         raise ConfigError(f"{folder} is no exported model: it has no {SETTINGS}; name a folder that jobs.export made.")
+    if backend == "onnx-int8" and not (path / INT8).is_file():
+        raise ConfigError(
+            f"scorer.backend={backend} cannot be used: {folder} has no {INT8}; run jobs.export with --set "
+            f"scorer.backend={backend}, or set scorer.backend=torch."
+        )
     try:
+        int8 = (path / INT8).read_bytes() if backend == "onnx-int8" else None
         settings = Settings.model_validate_json((path / SETTINGS).read_text(encoding="utf-8"))
         shape = json.loads((path / SHAPE).read_text(encoding="utf-8"))
         weights = _reranker(safetensors.torch.load((path / WEIGHTS).read_bytes()))
@@ -205,14 +218,27 @@ def load(folder: str) -> Exported:
     base = AutoModel.from_config(AutoConfig.for_model(settings.base, **shape), attn_implementation="sdpa")  # type: ignore[no-untyped-call]
     model = Reranker(Encoder(base, word_table(tokenizer), settings.strm), num_outputs=1)
     model.load_state_dict(weights)
-    return Exported(model.eval(), tokenizer, settings)
+    return Exported(model.eval(), tokenizer, settings, int8)
 
 
 def score(
     exported: Exported, queries: Sequence[str], passages: Sequence[str], types: Sequence[str] | None = None
 ) -> NDArray[np.float32]:  # fmt: skip
     """Return the score of each query and its passage; `types` are needed if the model was trained with them."""
-    model, tokenizer, settings = exported
+    rows = np.arange(len(queries))
+    return scorer_of(exported, pair_texts(exported, queries, passages, types))(rows, rows)
+
+
+def scorer_of(exported: Exported, texts: PairTexts) -> Scorer | OnnxScorer:
+    """Return what scores pairs of these texts with the backend that the folder was opened for."""
+    return Scorer(exported.model, texts) if exported.int8 is None else OnnxScorer(exported.int8, texts)
+
+
+def pair_texts(
+    exported: Exported, queries: Sequence[str], passages: Sequence[str], types: Sequence[str] | None = None
+) -> PairTexts:  # fmt: skip
+    """Return texts as the ids that pairs are made of."""
+    tokenizer, settings = exported.tokenizer, exported.settings
     if (types is None) == settings.input.query_type:
         wanted = "one type a query" if settings.input.query_type else "no types"
         raise ConfigError(f"input.query_type={settings.input.query_type} asks for {wanted}: pass types accordingly.")
@@ -220,11 +246,7 @@ def score(
     kinds = None if types is None else _ragged(encode, types)
     special = SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id)
     starts = prefixes(_ragged(encode, queries), kinds, special, settings.input.query_length)
-    texts = PairTexts(
-        starts, _ragged(encode, passages), settings.input.length, tokenizer.pad_token_id, special.sep
-    )  # fmt: skip
-    rows = np.arange(len(queries))
-    return Scorer(model, texts)(rows, rows)
+    return PairTexts(starts, _ragged(encode, passages), settings.input.length, tokenizer.pad_token_id, special.sep)
 
 
 def _ragged(encode: PieceEncoder, texts: Sequence[str]) -> Ragged:

@@ -14,9 +14,10 @@ from rayrank.text.pairs import Rows
 POOL = 16_384
 """Pairs sorted by length together: enough for batches of nearly equal lengths, few enough to keep in memory."""
 
-CPU_TOKENS, GPU_TOKENS = 16_384, 131_072
-"""Tokens a batch: a GPU needs more at once before it is the arithmetic that takes the time. There every packed row
-has this one length, whatever is asked, so that a compiled encoder is compiled once."""
+CPU_TOKENS, GPU_TOKENS = 2_048, 131_072
+"""Tokens a batch: on a CPU so few that what a layer leaves for the next is still in the cache, and hardly any is
+padding. A GPU needs more at once before it is the arithmetic that takes the time. There every packed row has this one
+length, whatever is asked, so that a compiled encoder is compiled once."""
 
 
 def hasten(model: Reranker) -> None:
@@ -46,7 +47,7 @@ class Scorer:
         lengths = self._texts.lengths(query_rows, passage_rows)
         scores = np.empty(len(query_rows), np.float32)
         pending = []
-        for chosen in self._packed(lengths) if self._packs else _pools(lengths, self._tokens):
+        for chosen in self._packed(lengths) if self._packs else pools(lengths, self._tokens):
             with self._autocast:
                 pending.append((chosen, self._score(query_rows[chosen], passage_rows[chosen])))
         # Read back at the end: every .cpu() waits for the device.
@@ -74,7 +75,8 @@ class Scorer:
             start = stop
 
 
-def _pools(lengths: Rows, tokens: int) -> Iterator[Rows]:
+def pools(lengths: Rows, tokens: int) -> Iterator[Rows]:
+    """Yield batches of like lengths within a token budget, as places in the caller's order."""
     for start in range(0, len(lengths), POOL):
         order = start + np.argsort(lengths[start : start + POOL], kind="stable")
         yield from _budgets(order, lengths[order], tokens)

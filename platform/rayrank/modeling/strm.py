@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rayrank.text.words import ALONE, STARTS
 
@@ -18,20 +19,17 @@ Representative = Literal["last", "first", "all"]
 def word_starts(ids: Tensor, table: Tensor) -> Tensor:
     """Return where a word begins, along the last dimension; what follows a lone piece begins one too."""
     role = table[ids]
-    starts = role >= STARTS
-    starts[..., 1:] |= role[..., :-1] == ALONE
-    starts[..., 0] = True
-    return starts
+    # Nothing is written in place here or below: that has no name in an ONNX graph.
+    return (role >= STARTS) | pad(role[..., :-1] == ALONE, (1, 0), value=True)
 
 
 def standing(starts: Tensor, representative: Representative) -> Tensor:
     """Return which pieces stand for their word, along the last dimension."""
     if representative == "first":
         return starts
-    stands = torch.ones_like(starts)
-    if representative == "last":
-        stands[..., :-1] = starts[..., 1:]
-    return stands
+    if representative == "all":
+        return torch.ones_like(starts)
+    return pad(starts[..., 1:], (0, 1), value=True)
 
 
 def padded_mask(ids: Tensor, attention_mask: Tensor, table: Tensor, representative: Representative = "last") -> Tensor:
@@ -39,7 +37,7 @@ def padded_mask(ids: Tensor, attention_mask: Tensor, table: Tensor, representati
     present = attention_mask.bool()
     # Padding begins a word of its own, so that the last piece before it is its word's last.
     starts = word_starts(ids, table) | ~present
-    word = starts.cumsum(-1)
+    word = starts.long().cumsum(-1)
     allowed = standing(starts, representative)[:, None, :] | (word[:, :, None] == word[:, None, :])
     return (allowed & present[:, None, :])[:, None]
 

@@ -77,6 +77,7 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "listwise.head": ("fresh", LISTWISE),
     "listwise.positives": ("2", LISTWISE),
     "listwise.negatives": ("2", LISTWISE),
+    "scorer.backend": ("onnx-int8", NOTHING),
     "domain.words": ("500", {"domain_report"}),
     "domain.language": ("de", {"domain_report"}),
     "resources.readers": ("2", NOTHING),

@@ -1,0 +1,34 @@
+"""Pairs of texts to measure with: real ones where they lie beside the checkout, else generated ones."""
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import NamedTuple
+
+WORDS = "the of insurance policy cover claim premium agent deductible underwriting reimbursement annuity rider".split()
+
+
+class TextPairs(NamedTuple):
+    """Queries and passages, one of each a pair."""
+
+    queries: list[str]
+    passages: list[str]
+    source: str
+
+
+def read_pairs(folder: str, count: int) -> TextPairs:
+    """Return dev queries with passages drawn at random, the same for the same count."""
+    rng = random.Random(13)
+    path = Path(folder)
+    if not (path / "corpus.jsonl.gz").is_file():
+        texts = [" ".join(rng.choices(WORDS, k=rng.randint(5, 150))) for _ in range(count)]
+        return TextPairs([" ".join(rng.choices(WORDS, k=6)) for _ in range(count)], texts, "generated")
+    queries = [row["text"] for row in _rows(path / "queries.jsonl.gz") if row["_id"].startswith("dev")]
+    passages = [row["text"] for row in _rows(path / "corpus.jsonl.gz")]
+    return TextPairs(rng.choices(queries, k=count), rng.choices(passages, k=count), path.name)
+
+
+def _rows(file: Path) -> list[dict[str, str]]:
+    with gzip.open(file, "rt", encoding="utf-8") as stream:
+        return [json.loads(line) for line in stream]

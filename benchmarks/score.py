@@ -1,0 +1,170 @@
+"""Our scorers beside sentence-transformers' CrossEncoder: one process, the same weights and the same pairs.
+
+    python -m benchmarks.score [--data ../shared/data/insuranceqa] [--pairs 512] [--length 180] [--repeats 5]
+
+The model is MiniLM-L6 with a fresh head, exported as a folder that both libraries open. CrossEncoder reads raw text;
+the fastest of its batch sizes is what every side is compared with. Ours read stored ids, as every stage does, and one
+of them raw text. The sides take turns. Each must give CrossEncoder's scores: to 1e-3, or for eight bits with a
+correlation of 0.98. Attention is plain, since CrossEncoder has no other; sides with STRM have the same weights.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import CrossEncoder
+
+from benchmarks.pairs import TextPairs, read_pairs
+from rayrank.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
+from rayrank.modeling.encoder import load_encoder
+from rayrank.modeling.export import Exported, export, pair_texts, score, settings_of
+from rayrank.modeling.onnx_graph import int8, onnx_graph
+from rayrank.modeling.onnx_scorer import OnnxScorer
+from rayrank.modeling.reranker import Reranker
+from rayrank.modeling.scorer import CPU_TOKENS, Scorer, pools
+from rayrank.text.pieces import load_tokenizer
+from rayrank.text.words import word_table
+
+PEER = "CrossEncoder"
+BATCH_SIZES = (8, 16, 32, 64, 128)
+"""Of CrossEncoder, whose default is 32."""
+
+Scores = NDArray[np.float32]
+
+
+@dataclass
+class Side:
+    """One way to score the pairs."""
+
+    name: str
+    run: Callable[[], Scores]
+    padding: float
+    """Share of the positions computed that hold nothing."""
+    same: float | None = 1e-3
+    """How near its scores are to CrossEncoder's; None for eight bits, and for STRM's own scores."""
+    seconds: list[float] = field(default_factory=list)
+
+
+def main() -> None:
+    """Build every side, let them take turns, and print what came of it."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--data", default="../shared/data/insuranceqa", help="a BEIR folder; generated if missing")
+    options.add_argument("--pairs", type=int, default=512)
+    options.add_argument("--length", type=int, default=180, help="word pieces of a pair at most")
+    options.add_argument("--repeats", type=int, default=5)
+    options.add_argument("--tokens", type=int, default=CPU_TOKENS, help="of one of our batches")
+    options.add_argument("--only", nargs="*", metavar="NAME", help="sides whose names hold one of these")
+    options.add_argument("--json", metavar="FILE")
+    arguments = options.parse_args()
+    pairs = read_pairs(arguments.data, arguments.pairs)
+    with tempfile.TemporaryDirectory() as folder:
+        sides = [*peer_sides(arguments, pairs, f"{folder}/model"), *our_sides(arguments, pairs)]
+        check(sides, {side.name: side.run() for side in sides})
+        if arguments.only:
+            sides = [side for side in sides if any(part in side.name for part in [PEER, *arguments.only])]
+        for _ in range(arguments.repeats):
+            for side in sides:
+                started = time.perf_counter()
+                side.run()
+                side.seconds.append(time.perf_counter() - started)
+    report(arguments, pairs, sides)
+
+
+def exported(length: int, strm: StrmConfig) -> Exported:
+    """Return the model under test, the same each time but for its attention."""
+    tokenizer = load_tokenizer(MINILM)
+    torch.manual_seed(13)
+    model = Reranker(load_encoder(EncoderConfig(), word_table(tokenizer), strm), 1).eval()
+    inputs = InputConfig(length=length, query_type=False)
+    return Exported(model, tokenizer, settings_of(model, inputs, QueryTypesConfig(), []))
+
+
+def peer_sides(arguments: argparse.Namespace, pairs: TextPairs, folder: str) -> Iterator[Side]:
+    """Yield CrossEncoder at each batch size."""
+    plain = exported(arguments.length, StrmConfig(form="off"))
+    export(folder, plain.model, plain.tokenizer, plain.settings, "")
+    peer = CrossEncoder(folder, device="cpu")
+    texts = list(zip(pairs.queries, pairs.passages, strict=True))
+    seen: list[torch.Tensor] = []
+    peer.register_forward_pre_hook(lambda module, given: seen.append(given[0]["attention_mask"]))
+    for size in BATCH_SIZES:
+        seen.clear()
+        peer.predict(texts, batch_size=size)
+        present = sum(int(mask.sum()) for mask in seen) / sum(mask.numel() for mask in seen)
+
+        yield Side(f"{PEER}, batch {size}", partial(peer.predict, texts, batch_size=size), 1 - present)
+
+
+def our_sides(arguments: argparse.Namespace, pairs: TextPairs) -> Iterator[Side]:
+    """Yield torch, ONNX Runtime and its int8, with plain attention and with STRM."""
+    for strm in (StrmConfig(form="off"), StrmConfig()):
+        ours = exported(arguments.length, strm)
+        texts = pair_texts(ours, pairs.queries, pairs.passages)
+        rows = np.arange(len(pairs.queries))
+        lengths = texts.lengths(rows, rows)
+        graph = onnx_graph(ours.model)
+        small = int8(graph)
+        mark, same = ("", 1e-3) if strm.form == "off" else (", STRM", None)
+        empty, tokens = padding(lengths, arguments.tokens), arguments.tokens
+        scorers: list[tuple[str, Scorer | OnnxScorer, float | None]] = [
+            ("torch", Scorer(ours.model, texts, tokens), same),
+            ("onnx fp32", OnnxScorer(graph.SerializeToString(), texts, tokens), same),
+            ("onnx-int8", OnnxScorer(small, texts, tokens), None),
+        ]
+        for name, scorer, near in scorers:
+            yield Side(name + mark, partial(scorer, rows, rows), empty, near)
+    yield Side("torch, STRM, from text", partial(score, ours, pairs.queries, pairs.passages), empty, None)
+
+
+def padding(lengths: NDArray[np.int64], tokens: int) -> float:
+    """Return the share of padding in the batches that a budget makes."""
+    return 1 - lengths.sum() / sum(len(chosen) * lengths[chosen].max() for chosen in pools(lengths, tokens))
+
+
+def check(sides: list[Side], scores: dict[str, Scores]) -> None:
+    """Stop where two sides do not do the same work."""
+    first = scores[sides[0].name]
+    for side in sides:
+        if side.same is not None:
+            assert np.allclose(scores[side.name], first, atol=side.same), f"{side.name} scores otherwise"
+    for mark in ("", ", STRM"):
+        found = np.corrcoef(scores[f"torch{mark}"], scores[f"onnx-int8{mark}"])[0, 1]
+        assert found > 0.98, f"onnx-int8{mark} correlates with torch by {found:.3f} only"
+
+
+def report(arguments: argparse.Namespace, pairs: TextPairs, sides: list[Side]) -> None:
+    """Print the table, and write the same facts as JSON."""
+    peers = [side for side in sides if side.name.startswith(PEER)]
+    best = min(peers, key=lambda side: statistics.median(side.seconds))
+    facts: list[dict[str, Any]] = []
+    print(f"{arguments.pairs} pairs of {pairs.source}, {torch.get_num_threads()} threads, best: {best.name}\n")
+    print(f"{'side':<24}{'pairs/s: median (range)':>28}{f'of {best.name}':>28}{'at its fastest':>16}{'padding':>10}")
+    for side in sides:
+        rates = [arguments.pairs / value for value in side.seconds]
+        ratios = [theirs / mine for theirs, mine in zip(best.seconds, side.seconds, strict=True)]
+        # On a machine that others use too, the fastest of some runs is the one they disturbed least.
+        fastest = min(min(other.seconds) for other in peers) / min(side.seconds)
+        facts.append({"side": side.name, "pairs_per_s": rates, "ratios": ratios, "fastest": fastest})
+        facts[-1]["padding"] = side.padding
+        print(f"{side.name:<24}{spread(rates, 1):>28}{spread(ratios, 2):>28}{fastest:>16.2f}{side.padding:>10.1%}")
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps({"settings": vars(arguments), "best": best.name, "sides": facts}))
+
+
+def spread(values: list[float], digits: int) -> str:
+    """Write a median with its range."""
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
+
+
+if __name__ == "__main__":
+    main()

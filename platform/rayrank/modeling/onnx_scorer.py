@@ -1,0 +1,37 @@
+"""Scoring with ONNX Runtime, for CPUs: pairs of rows in, one float32 score each out, in the caller's order."""
+
+import numpy as np
+import onnxruntime
+import torch
+from numpy.typing import NDArray
+
+from rayrank.modeling.batches import PairTexts
+from rayrank.modeling.scorer import CPU_TOKENS, pools
+from rayrank.text.pairs import Rows
+
+_CPU = torch.device("cpu")
+
+
+class OnnxScorer:
+    """Runs a re-ranker's ONNX graph over pairs in batches of a token budget; called as `Scorer` is."""
+
+    def __init__(self, graph: bytes | str, texts: PairTexts, tokens: int = CPU_TOKENS) -> None:
+        """Take the graph itself, or the path of its file."""
+        options = onnxruntime.SessionOptions()
+        # Who shares a machine says so to torch, as the scoring actors do.
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        # An encoder without token types has no input for them.
+        self._inputs = [entry.name for entry in self._session.get_inputs()]
+        self._texts, self._tokens = texts, tokens
+
+    def __call__(self, query_rows: Rows, passage_rows: Rows) -> NDArray[np.float32]:
+        """Return the score of each (query row, passage row)."""
+        lengths = self._texts.lengths(query_rows, passage_rows)
+        scores = np.empty(len(query_rows), np.float32)
+        for chosen in pools(lengths, self._tokens):
+            batch = self._texts.padded(query_rows[chosen], passage_rows[chosen], _CPU)
+            inputs = {name: getattr(batch, name).numpy() for name in self._inputs}
+            (scores[chosen],) = self._session.run(None, inputs)
+        return scores
