@@ -20,19 +20,20 @@ from rayrank.config import (
 
 
 def demo() -> RunConfig:
-    """All of DR-BERT in some minutes on two cores: two kinds of generated things, two layers, ten candidates."""
+    """All of DR-BERT in some minutes on two cores: one kind of generated things, one layer, ten candidates."""
     return RunConfig(
-        dataset=DatasetConfig(demo=DemoConfig(subjects=300, categories=2)),
-        candidates=CandidatesConfig(depth=10, partition_queries=200),
-        encoder=EncoderConfig(layers=2, dropout=0.0),
+        dataset=DatasetConfig(demo=DemoConfig(subjects=600, categories=1)),
+        candidates=CandidatesConfig(depth=10, partition_queries=400),
+        # A second layer costs twice the time and needs more than twice the pairs before it matches names.
+        encoder=EncoderConfig(layers=1, dropout=0.0),
         input=InputConfig(length=96, query_length=32),
         training=TrainingConfig(dev_queries=100),
         # A few steps under fresh heads at a higher rate do more harm than good.
         pretrain=PretrainConfig(max_steps=30, batch_size=32, length=64, lr=1e-5),
-        pointwise=PointwiseConfig(batch_size=16, lr=3e-4),
+        pointwise=PointwiseConfig(epochs=3, batch_size=16, lr=3e-4),
         # So small a model is sure of little.
         noise=NoiseConfig(threshold=0.6),
-        listwise=ListwiseConfig(batch_size=8, lr=1e-4),
+        listwise=ListwiseConfig(epochs=1, batch_size=8, lr=3e-4),
     )
 
 

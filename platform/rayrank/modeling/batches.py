@@ -7,8 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from rayrank.text.pairs import Pairs, Ragged, Rows, pair_lengths
+
+SHORT = 32
+"""Inputs are taken to be this long at least, on average; rows of shorter ones take longer."""
 
 
 class PaddedBatch(NamedTuple):
@@ -21,9 +25,14 @@ class PaddedBatch(NamedTuple):
     def to(self, device: torch.device) -> "PaddedBatch":
         return PaddedBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
-    def first(self, states: Tensor) -> Tensor:
-        """Return each input's state at its first position."""
-        return states[:, 0]
+    @property
+    def num_inputs(self) -> int:
+        return len(self.ids)
+
+    def firsts(self) -> Tensor:
+        """Return where each input begins, counted through the batch row after row."""
+        rows, width = self.ids.shape
+        return torch.arange(rows, device=self.ids.device) * width
 
 
 class PackedBatch(NamedTuple):
@@ -41,9 +50,10 @@ class PackedBatch(NamedTuple):
         """Return each position counted within its sequence."""
         return torch.arange(len(self.ids), device=self.ids.device) - self.offsets[self.seq]
 
-    def first(self, states: Tensor) -> Tensor:
-        """Return each input's state at its first position."""
-        return states[0, self.offsets[: self.num_inputs]]
+    def firsts(self) -> Tensor:
+        """Return where each input begins; filled up, so that rows of one length have as many whatever they hold."""
+        count = max(self.num_inputs, len(self.ids) // SHORT)
+        return functional.pad(self.offsets[: self.num_inputs], (0, count - self.num_inputs))
 
 
 def pad(pairs: Pairs, pad_id: int) -> PaddedBatch:

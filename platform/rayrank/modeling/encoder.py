@@ -1,7 +1,7 @@
 """The encoder: a pre-trained transformer of BERT's kind whose attention is STRM's or plain, by the config."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,6 +60,26 @@ class Encoder(nn.Module):
         # In a packed batch it is the caller who says at which position of its sequence a piece stands.
         self.packs = numbers_its_layers(base) and hasattr(getattr(base, "embeddings", None), "position_embeddings")
 
+        self._places: Tensor | None = None
+        _before_last_output(base, self._taken)
+
+    def firsts(self, batch: PaddedBatch | PackedBatch) -> Tensor:
+        """Return the last layer's (inputs, hidden) states at each input's first position, and compute no others."""
+        self._places = batch.firsts()
+        try:
+            states: Tensor = self(batch).flatten(0, -2)
+        finally:
+            places, self._places = self._places, None
+        # An encoder whose last layer cannot be told to has computed them all.
+        states = states if len(states) == len(places) else states[places]
+        return states[: batch.num_inputs]
+
+    def _taken(self, module: nn.Module, states: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        """What attention read and what was there before: where only some states are asked for, of those alone."""
+        if self._places is None:
+            return None
+        return tuple(state.flatten(0, 1).index_select(0, self._places)[None] for state in states)
+
     def forward(self, batch: PaddedBatch | PackedBatch) -> Tensor:
         """Return the last layer's states: (batch, length, hidden), or (1, length, hidden) of a packed batch."""
         if isinstance(batch, PackedBatch):
@@ -96,6 +116,14 @@ class Encoder(nn.Module):
             return None
         # The value is scaled, the gradient is not: a hundredfold gradient would be all that clipping sees.
         return self.strm_bias + (BIAS_SCALE - 1) * self.strm_bias.detach()
+
+
+def _before_last_output(base: PreTrainedModel, hook: Callable[..., Any]) -> None:
+    """Call a hook with what the last layer's attention hands to the rest of it, in encoders built as BERT is."""
+    layers = getattr(getattr(base, "encoder", None), "layer", None)
+    output = getattr(getattr(layers[-1], "attention", None), "output", None) if layers else None
+    if isinstance(output, nn.Module):
+        output.register_forward_pre_hook(hook)
 
 
 def _layers_alike(base: PreTrainedModel, strm: StrmConfig) -> ConfigError:

@@ -24,7 +24,7 @@ class Reranker(nn.Module):
 
     def forward(self, batch: PaddedBatch | PackedBatch) -> Tensor:
         """Return (pairs, outputs) float32 logits."""
-        states = self.dropout(batch.first(self.encoder(batch)))
+        states = self.dropout(self.encoder.firsts(batch))
         # A score of bfloat16's eight bits ties passages that the encoder tells apart.
         with torch.autocast(states.device.type, enabled=False):
             logits: Tensor = self.head(states.float())

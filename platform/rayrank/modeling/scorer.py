@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rayrank.modeling.batches import PackedBatch, PaddedBatch, PairTexts
+from rayrank.modeling.batches import SHORT, PackedBatch, PaddedBatch, PairTexts
 from rayrank.modeling.reranker import Reranker, relevance_score
 from rayrank.text.pairs import Rows
 
@@ -71,6 +71,7 @@ class Scorer:
         while start < len(lengths):
             before = ends[start - 1] if start else 0
             stop = int(np.searchsorted(ends, before + self._tokens, side="right"))
+            stop = min(stop, start + max(1, self._tokens // SHORT))
             yield np.arange(start, stop)
             start = stop
 

@@ -7,7 +7,7 @@ from shutil import which
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
+from transformers import AlbertConfig, AlbertModel, BertConfig, BertModel, RobertaConfig, RobertaModel
 
 from rayrank.config import StrmConfig
 from rayrank.modeling.batches import PackedBatch, PairTexts
@@ -58,11 +58,13 @@ def model(strm: StrmConfig, kind: str = "bert") -> Reranker:
         "intermediate_size": 32,
         "max_position_embeddings": 64,
     }
-    if kind == "bert":
-        base = BertModel(BertConfig(**shape, initializer_range=0.5))
-    else:
-        # Its padding has an id that pieces could have, and its positions count from behind it.
-        base = RobertaModel(RobertaConfig(**shape, initializer_range=0.5, pad_token_id=PAD))
+    # RoBERTa's positions count from behind its padding's id, ALBERT has one layer that it repeats.
+    config, of = {
+        "bert": (BertConfig, BertModel),
+        "roberta": (RobertaConfig, RobertaModel),
+        "albert": (AlbertConfig, AlbertModel),
+    }[kind]
+    base = of(config(**shape, initializer_range=0.5, pad_token_id=PAD))
     found = Reranker(Encoder(base, words, strm), 1).eval()
     if found.encoder.strm_bias is not None:
         torch.nn.init.normal_(found.encoder.strm_bias, std=0.02)
@@ -118,6 +120,20 @@ def test_packed_and_padded_batches_have_the_same_logits_and_gradients(
     assert padded_gradients.keys() == packed_gradients.keys()
     for name, gradient in padded_gradients.items():
         assert torch.allclose(gradient, packed_gradients[name], atol=1e-4), name
+
+
+@pytest.mark.parametrize(("kind", "packed"), [("bert", False), ("bert", True), ("roberta", True), ("albert", False)])
+def test_states_computed_at_first_positions_alone_are_those_of_the_whole_batch(kind: str, packed: bool) -> None:
+    source, (queries, passages), encoder = texts(), rows(12), model(StrmConfig(), kind).encoder
+    batch = source.packed(queries, passages, 512, CPU) if packed else source.padded(queries, passages, CPU)
+    with torch.no_grad():
+        whole, firsts = encoder(batch), encoder.firsts(batch)
+
+    expected = whole[0, batch.offsets[:12]] if isinstance(batch, PackedBatch) else whole[:, 0]
+    assert firsts.shape == (12, 16)
+    assert torch.allclose(firsts, expected, atol=1e-5)
+    with torch.no_grad():
+        assert encoder(batch).shape == whole.shape
 
 
 def test_dropout_leaves_out_its_share_of_what_others_say_anew_each_time() -> None:
