@@ -33,23 +33,24 @@ PACKED_STEP = 2048
 
 @dataclass(frozen=True)
 class Inputs:
-    """How pairs of rows become a batch."""
+    """What is learnt from, and the texts of its rows."""
 
     data: TrainingData
     texts: PairTexts
 
-    def logits(self, model: nn.Module, query_rows: Rows, passage_rows: Rows) -> Tensor:
-        """Return the model's logits for pairs of rows."""
-        device = next(model.parameters()).device
-        lengths = self.texts.lengths(query_rows, passage_rows)
-        if device.type == "cuda" and unwrapped(model).encoder.packs:
-            size = -(-int(lengths.sum()) // PACKED_STEP) * PACKED_STEP
-            return model(self.texts.packed(query_rows, passage_rows, size, device))  # type: ignore[no-any-return]
-        # The short go through together, so that less is padding.
-        order = np.argsort(lengths, kind="stable")
-        parts = np.array_split(order, max(1, min(LENGTH_GROUPS, len(order) // SMALLEST_GROUP)))
-        found = [model(self.texts.padded(query_rows[part], passage_rows[part], device)) for part in parts]
-        return torch.cat(found)[torch.from_numpy(np.argsort(order)).to(device)]
+
+def pair_logits(model: nn.Module, texts: PairTexts, query_rows: Rows, passage_rows: Rows) -> Tensor:
+    """Return the model's logits for pairs of rows."""
+    device = next(model.parameters()).device
+    lengths = texts.lengths(query_rows, passage_rows)
+    if device.type == "cuda" and unwrapped(model).encoder.packs:
+        size = -(-int(lengths.sum()) // PACKED_STEP) * PACKED_STEP
+        return model(texts.packed(query_rows, passage_rows, size, device))  # type: ignore[no-any-return]
+    # The short go through together, so that less is padding.
+    order = np.argsort(lengths, kind="stable")
+    parts = np.array_split(order, max(1, min(LENGTH_GROUPS, len(order) // SMALLEST_GROUP)))
+    found = [model(texts.padded(query_rows[part], passage_rows[part], device)) for part in parts]
+    return torch.cat(found)[torch.from_numpy(np.argsort(order)).to(device)]
 
 
 def unwrapped(model: nn.Module) -> Reranker:
@@ -115,7 +116,7 @@ class Pointwise(FineTuning):
 
     def loss(self, model: nn.Module, examples: Any) -> tuple[Tensor, Tensor]:
         queries, passages, labels = examples.T
-        logits = self._inputs.logits(model, queries, passages)
+        logits = pair_logits(model, self._inputs.texts, queries, passages)
         return losses.pointwise(logits, torch.from_numpy(labels).to(logits.device)), relevance_score(logits)
 
 
@@ -151,7 +152,7 @@ class Listwise(FineTuning):
         passages, labels = (np.stack([example[column] for example in examples]) for column in (1, 2))
         present = labels >= 0
         query_rows = np.repeat(queries, present.sum(1))
-        logits = relevance_score(self._inputs.logits(model, query_rows, passages[present]))
+        logits = relevance_score(pair_logits(model, self._inputs.texts, query_rows, passages[present]))
         marks = torch.from_numpy(labels).to(logits.device)
         scores = torch.zeros(marks.shape, device=logits.device).masked_scatter(marks >= 0, logits.float())
         return losses.listwise(scores, marks), logits
