@@ -16,8 +16,9 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from rayrank.modeling.strm import PackedCodes
 
-BLOCK = 128
-"""Positions a block of the mask; what lies in blocks no sequence spans costs nothing."""
+BLOCK, FINE_BLOCK = 128, 64
+"""Positions a block of the mask; blocks that no sequence spans cost nothing, so short ones cost less. The kernel that
+computes gradients has no blocks so short."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class PackedMasks:
 
     layers: Container[int]
     codes: PackedCodes
+    fine: bool
+    """Whether blocks are the short ones."""
     num_blocks: Tensor
     """For each block of queries how many blocks of keys its sequences span."""
     blocks: Tensor
@@ -38,32 +41,34 @@ class PackedMasks:
         changed = layer in self.layers
         bias = self.bias[layer] if changed and self.bias is not None else None
         dropping = _dropping(dropout, query.device) if dropout else None
-        parts = (*self.codes, self.num_blocks, self.blocks, bias, dropping)
+        masked = changed and bias is None
         if not query.is_cuda:
-            return _dense(query, key, value, changed and bias is None, *parts)
+            return _dense(query, key, value, masked, *self.codes, bias, dropping)
         # Within an encoder that is compiled as a whole the kernel becomes a part of it.
         attend = _flex if torch.compiler.is_compiling() else _compiled()
-        return attend(query, key, value, changed and bias is None, *parts)
+        return attend(
+            query, key, value, masked, *self.codes, bias, dropping, self.fine, self.num_blocks, self.blocks
+        )  # fmt: skip
 
 
 def packed_masks(codes: PackedCodes, offsets: Tensor, layers: Container[int], bias: Tensor | None) -> PackedMasks:
     """Return the masks of one batch; sequences lie in order, so a block's sequences span one run of blocks."""
-    firsts = codes.seq[::BLOCK].long()
-    lasts = codes.seq[BLOCK - 1 :: BLOCK].long()
-    low = offsets[firsts] // BLOCK
-    high = (offsets[lasts + 1] - 1) // BLOCK
+    fine = not torch.is_grad_enabled()
+    block = FINE_BLOCK if fine else BLOCK
+    low = offsets[codes.seq[::block].long()] // block
+    high = (offsets[codes.seq[block - 1 :: block].long() + 1] - 1) // block
     numbers = torch.arange(len(low), device=low.device)
     blocks = (low[:, None] + numbers).clamp(max=len(low) - 1)
-    return PackedMasks(
-        layers, codes, (high - low + 1).to(torch.int32)[None, None], blocks.to(torch.int32)[None, None], bias
-    )
+    counts, blocks = (tensor.to(torch.int32)[None, None] for tensor in (high - low + 1, blocks))
+    return PackedMasks(layers, codes, fine, counts, blocks, bias)
 
 
 def _flex(
     query: Tensor, key: Tensor, value: Tensor, masked: bool, seq: Tensor, word: Tensor, open_to: Tensor,
-    num_blocks: Tensor, blocks: Tensor, bias: Tensor | None, dropping: Tensor | None,
+    bias: Tensor | None, dropping: Tensor | None, fine: bool, num_blocks: Tensor, blocks: Tensor,
 ) -> Tensor:  # fmt: skip
-    size = query.shape[2]
+    size, block = query.shape[2], FINE_BLOCK if fine else BLOCK
+    options = {"fwd_BLOCK_M": block, "fwd_BLOCK_N": block} if fine else None
 
     def plain(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return seq[q] == seq[k]
@@ -79,11 +84,18 @@ def _flex(
         return score
 
     mask = BlockMask(
-        (size, size), num_blocks, blocks, None, None, num_blocks, blocks, None, None, (BLOCK, BLOCK),
+        (size, size), num_blocks, blocks, None, None, num_blocks, blocks, None, None, (block, block),
         strm if masked else plain,
     )  # fmt: skip
     score_mod = None if bias is None and dropping is None else changed
-    found: Tensor = flex_attention(query, key, value, score_mod=score_mod, block_mask=mask)
+    found: Tensor = flex_attention(
+        query,
+        key,
+        value,
+        score_mod=score_mod,
+        block_mask=mask,
+        kernel_options=options,  # type: ignore[arg-type]
+    )
     return found
 
 
@@ -95,7 +107,7 @@ def _compiled() -> Callable[..., Tensor]:
 
 def _dense(
     query: Tensor, key: Tensor, value: Tensor, masked: bool, seq: Tensor, word: Tensor, open_to: Tensor,
-    num_blocks: Tensor, blocks: Tensor, bias: Tensor | None, dropping: Tensor | None,
+    bias: Tensor | None, dropping: Tensor | None,
 ) -> Tensor:  # fmt: skip
     same = seq[:, None] == seq
     allowed = (word[:, None] == word) | (open_to == seq[:, None])
