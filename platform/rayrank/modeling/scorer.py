@@ -31,7 +31,7 @@ class Scorer:
     """Runs a re-ranker over pairs in batches of a token budget: packed rows on a GPU, rectangles elsewhere."""
 
     def __init__(self, model: Reranker, texts: PairTexts, tokens: int | None = None) -> None:
-        self._model, self._texts = model, texts
+        self.model, self._texts = model, texts
         self._device = next(model.parameters()).device
         on_gpu = self._device.type == "cuda"
         self._packs = on_gpu and model.encoder.packs
@@ -42,8 +42,8 @@ class Scorer:
     @torch.inference_mode()
     def __call__(self, query_rows: Rows, passage_rows: Rows) -> NDArray[np.float32]:
         """Return the score of each (query row, passage row)."""
-        was_training = self._model.training
-        self._model.eval()
+        was_training = self.model.training
+        self.model.eval()
         lengths = self._texts.lengths(query_rows, passage_rows)
         scores = np.empty(len(query_rows), np.float32)
         pending = []
@@ -53,7 +53,7 @@ class Scorer:
         # Read back at the end: every .cpu() waits for the device.
         for chosen, values in pending:
             scores[chosen] = values.float().cpu().numpy()
-        self._model.train(was_training)
+        self.model.train(was_training)
         return scores
 
     def _score(self, query_rows: Rows, passage_rows: Rows) -> Tensor:
@@ -62,7 +62,7 @@ class Scorer:
             if self._packs
             else self._texts.padded(query_rows, passage_rows, self._device)
         )
-        return relevance_score(self._model(batch))
+        return relevance_score(self.model(batch))
 
     def _packed(self, lengths: Rows) -> Iterator[Rows]:
         """Yield runs of pairs, in order, that fit a packed row."""

@@ -1,0 +1,188 @@
+"""The packed scorer beside sentence-transformers' CrossEncoder and beside padded batches, on one GPU in one process.
+
+    python -m benchmarks.score_gpu [--encoder large] [--pairs 20000] [--repeats 3] [--json FILE]
+
+All sides score the same pairs, of mean length 102 and at most 180, in bfloat16, with the same weights: BERT-large's
+shape with random ones, or MiniLM-L6. CrossEncoder reads raw text, as do the sides that say so; the others read stored
+ids. `of ceiling` is the share of the rate of a large matrix product, measured here, that a side's arithmetic reaches.
+The sides take turns. At the end 10,000 pairs of random lengths are scored and what was compiled for them is counted.
+"""
+
+import argparse
+import copy
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from sentence_transformers import CrossEncoder
+from torch._dynamo.utils import counters
+from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
+
+from benchmarks.made import ENCODERS, made_reranker, made_texts
+from rayrank.config import MINILM, StrmConfig
+from rayrank.modeling.batches import PairTexts
+from rayrank.modeling.reranker import Reranker
+from rayrank.modeling.scorer import Scorer, hasten
+from rayrank.text.pairs import Ragged, Rows, SpecialIds, prefixes
+from rayrank.text.pieces import load_tokenizer
+
+BATCH_SIZES = (32, 128, 512)
+"""Of CrossEncoder, whose default is 32."""
+
+
+@dataclass
+class Side:
+    """One way to score the pairs."""
+
+    name: str
+    run: Callable[[], object]
+    seconds: list[float] = field(default_factory=list)
+    peak: int = 0
+
+
+def main() -> None:
+    """Build every side, let them take turns, and print what came of it."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--encoder", choices=ENCODERS, default="large")
+    options.add_argument("--pairs", type=int, default=20_000)
+    options.add_argument("--repeats", type=int, default=3)
+    options.add_argument("--json", metavar="FILE")
+    arguments = options.parse_args()
+    tokenizer = load_tokenizer(MINILM)
+    texts, rows = made_texts(arguments.pairs, tokenizer), np.arange(arguments.pairs)
+    with tempfile.TemporaryDirectory() as folder:
+        scorers = our_scorers(arguments.encoder, tokenizer, texts)
+        peer = peer_of(arguments.encoder, tokenizer, folder)
+    words = as_words(texts, tokenizer)
+    sides = [
+        Side(f"CrossEncoder, batch {size}, from text", lambda size=size: peer.predict(words, batch_size=size))
+        for size in BATCH_SIZES
+    ]
+    sides += [Side(name, lambda scorer=scorer: scorer(rows, rows)) for name, scorer in scorers.items()]
+    packed = scorers["packed, STRM"]
+    sides.append(Side("packed, STRM, from text", lambda: from_text(packed, words, tokenizer)))
+    for turn in range(arguments.repeats + 1):
+        for side in sides:
+            torch.cuda.reset_peak_memory_stats()
+            started = time.perf_counter()
+            side.run()
+            torch.cuda.synchronize()
+            # The first turn compiles.
+            if turn:
+                side.seconds.append(time.perf_counter() - started)
+                side.peak = torch.cuda.max_memory_allocated()
+    report(arguments, sides, texts, rows, packed)
+
+
+def our_scorers(encoder: str, tokenizer: PreTrainedTokenizerFast, texts: PairTexts) -> dict[str, Scorer]:
+    """Return ours: padded batches of a token budget, and packed ones with and without STRM."""
+    found = {}
+    for mark, strm in ((", STRM", StrmConfig()), ("", StrmConfig(form="off"))):
+        model = made_reranker(encoder, tokenizer, strm).cuda().eval()
+        padded: Reranker = copy.deepcopy(model)
+        padded.encoder.bfloat16().packs = False
+        hasten(model)
+        found[f"padded, token budget{mark}"] = Scorer(padded, texts)
+        found[f"packed{mark}"] = Scorer(model, texts)
+    return found
+
+
+def peer_of(encoder: str, tokenizer: PreTrainedTokenizerFast, folder: str) -> CrossEncoder:
+    """Return CrossEncoder with weights of the same shape."""
+    shape = made_reranker(encoder, tokenizer, StrmConfig(form="off")).encoder.base.config
+    shape.num_labels = 1
+    BertForSequenceClassification(shape).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return CrossEncoder(folder, device="cuda", max_length=180, model_kwargs={"torch_dtype": torch.bfloat16})
+
+
+def as_words(texts: PairTexts, tokenizer: PreTrainedTokenizerFast) -> list[tuple[str, str]]:
+    """Return the pairs as text, which the tokenizer takes apart into about as many pieces."""
+    queries, passages = (
+        tokenizer.batch_decode([ragged[row] for row in range(len(ragged))], skip_special_tokens=True)
+        for ragged in (texts.starts, texts.passages)
+    )
+    return list(zip(queries, passages, strict=True))
+
+
+def from_text(scorer: Scorer, words: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> object:
+    """Tokenise the pairs and score them."""
+    queries, passages = (
+        Ragged.of(tokenizer([pair[side] for pair in words], add_special_tokens=False)["input_ids"]) for side in (0, 1)
+    )
+    starts = prefixes(queries, None, SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id), 64)
+    texts = PairTexts(starts, passages, 180, tokenizer.pad_token_id, tokenizer.sep_token_id)
+    rows = np.arange(len(words))
+    return Scorer(scorer.model, texts)(rows, rows)
+
+
+def ceiling() -> float:
+    """Return the operations a second of a large matrix product."""
+    left, right = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    rates = []
+    for _ in range(20):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        left @ right
+        torch.cuda.synchronize()
+        rates.append(2 * 8192**3 / (time.perf_counter() - started))
+    return statistics.median(rates)
+
+
+def operations(model: Reranker, lengths: Rows) -> float:
+    """Return the operations that scoring pairs takes: products with weights, and attention within each pair."""
+    shape = model.encoder.base.config
+    weights = sum(weight.numel() for weight in model.encoder.base.encoder.parameters() if weight.ndim == 2)
+    attention = 4 * shape.hidden_size * shape.num_hidden_layers * float((lengths.astype(np.float64) ** 2).sum())
+    return 2 * weights * float(lengths.sum()) + attention
+
+
+def compiled_for_random_lengths(scorer: Scorer, tokenizer: PreTrainedTokenizerFast) -> int:
+    """Return how many graphs were compiled for 10,000 pairs of lengths not seen before."""
+    texts, rows = made_texts(10_000, tokenizer, mean=60, length=150), np.arange(10_000)
+    before = counters["stats"]["unique_graphs"]
+    for part in np.array_split(rows, 7):
+        Scorer(scorer.model, texts)(part, part)
+    return int(counters["stats"]["unique_graphs"] - before)
+
+
+def report(arguments: argparse.Namespace, sides: list[Side], texts: PairTexts, rows: Rows, packed: Scorer) -> None:
+    """Print the table, and write the same facts as JSON."""
+    lengths = texts.lengths(rows, rows)
+    top, needed = ceiling(), operations(packed.model, lengths)
+    best = min(sides[: len(BATCH_SIZES)], key=lambda side: statistics.median(side.seconds))
+    plain, strm = (next(side for side in sides if side.name == name) for name in ("packed", "packed, STRM"))
+    facts = []
+    print(
+        f"{torch.cuda.get_device_name()}, {arguments.encoder}, {len(rows):,} pairs of mean length {lengths.mean():.0f}"
+    )
+    print(f"{'side':<36}{'pairs/s: median (range)':>30}{'of best CrossEncoder':>24}{'of ceiling':>12}{'memory':>10}")
+    for side in sides:
+        rates = [len(rows) / value for value in side.seconds]
+        ratios = [theirs / mine for theirs, mine in zip(best.seconds, side.seconds, strict=True)]
+        share = statistics.median(rates) * needed / len(rows) / top
+        facts.append(
+            {"side": side.name, "pairs_per_s": rates, "ratios": ratios, "of_ceiling": share, "peak": side.peak}
+        )
+        print(f"{side.name:<36}{_spread(rates, 0):>30}{_spread(ratios, 2):>24}{share:>12.1%}{side.peak / 1e9:>7.1f} GB")
+    costs = [mine / theirs - 1 for mine, theirs in zip(strm.seconds, plain.seconds, strict=True)]
+    graphs = compiled_for_random_lengths(packed, load_tokenizer(MINILM))
+    print(f"ceiling {top / 1e12:.0f} TFLOP/s, {needed / len(rows) / 1e9:.1f} GFLOP a pair")
+    print(f"STRM costs {statistics.median(costs):.1%}; 10,000 pairs of random lengths compiled {graphs} graphs")
+    if arguments.json:
+        found = {"settings": vars(arguments), "sides": facts, "strm_costs": costs, "graphs": graphs, "ceiling": top}
+        Path(arguments.json).write_text(json.dumps(found, indent=2))
+
+
+def _spread(values: list[float], digits: int) -> str:
+    return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f}-{max(values):,.{digits}f})"
+
+
+if __name__ == "__main__":
+    main()
