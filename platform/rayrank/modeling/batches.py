@@ -27,7 +27,8 @@ class PaddedBatch(NamedTuple):
 
     @property
     def num_inputs(self) -> int:
-        return len(self.ids)
+        # Not its len, which a traced graph would keep for ever.
+        return self.ids.shape[0]
 
     def firsts(self) -> Tensor:
         """Return where each input begins, counted through the batch row after row."""

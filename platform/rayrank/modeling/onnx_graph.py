@@ -21,7 +21,6 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from rayrank.errors import ConfigError
 from rayrank.modeling.attention import LayerMasks
 from rayrank.modeling.batches import PaddedBatch
-from rayrank.modeling.onnx_narrow import compute_first_only
 from rayrank.modeling.reranker import Reranker, relevance_score
 
 INPUTS, OUTPUT = list(PaddedBatch._fields), "scores"
@@ -48,9 +47,7 @@ def onnx_graph(model: Reranker) -> onnx.ModelProto:
             _Scores(model).eval(), (example,) * len(INPUTS), file, input_names=INPUTS, output_names=[OUTPUT],
             dynamic_axes={**sizes, OUTPUT: {0: "pairs"}}, opset_version=OPSET, dynamo=False,
         )  # fmt: skip
-        graph = onnx.load(file)
-    compute_first_only(graph.graph)
-    return graph
+        return onnx.load(file)
 
 
 def int8(graph: onnx.ModelProto) -> bytes:

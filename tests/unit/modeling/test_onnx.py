@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -150,23 +149,6 @@ def test_tracing_leaves_the_model_as_it_was() -> None:
     assert model.training
     assert model.encoder.base.training
     assert model.encoder.base.config._attn_implementation == before
-
-
-def test_the_last_layer_is_computed_for_the_first_position_alone() -> None:
-    graph = onnx_graph(bert(StrmConfig()))
-    # Sizes that are given let ONNX say how large each value is.
-    for entry in graph.graph.input:
-        for size, value in zip(entry.type.tensor_type.shape.dim, (2, 30), strict=True):
-            size.dim_value = value
-    attention = [node for node in graph.graph.node if node.op_type == "MultiHeadAttention"]
-    for node in attention:
-        shape = onnx.helper.make_tensor_value_info(node.output[0], onnx.TensorProto.FLOAT, None)
-        graph.graph.output.append(shape)
-    inputs = {name: np.ones((2, 30), np.int64) for name in ("ids", "attention_mask", "token_types")}
-
-    _, *states = onnxruntime.InferenceSession(graph.SerializeToString()).run(None, inputs)
-
-    assert [value.shape[1] for value in states] == [30, 30, 1]
 
 
 def test_every_weight_matrix_but_the_heads_has_eight_bits() -> None:

@@ -136,6 +136,17 @@ def test_states_computed_at_first_positions_alone_are_those_of_the_whole_batch(k
         assert encoder(batch).shape == whole.shape
 
 
+def test_the_rest_of_the_last_layer_is_computed_at_first_positions_alone() -> None:
+    source, (queries, passages), reranker = texts(), rows(12), model(StrmConfig())
+    sizes = []
+    for layer in reranker.encoder.base.encoder.layer:
+        layer.intermediate.dense.register_forward_hook(lambda _, given, __: sizes.append(given[0].shape[:-1].numel()))
+    batch = source.padded(queries, passages, CPU)
+    reranker(batch)
+
+    assert sizes == [batch.ids.numel(), batch.ids.numel(), 12]
+
+
 def test_dropout_leaves_out_its_share_of_what_others_say_anew_each_time() -> None:
     places, heads = torch.arange(200), torch.arange(4)[:, None, None]
     torch.manual_seed(0)
