@@ -46,7 +46,7 @@ def quantised(model: Reranker, config: RunConfig, store: Store) -> Quantised:
     dev = hold_out(inputs.data.splits, config.training.dev_queries)["dev"]
     graph = int8(onnx_graph(model))
     full, small = (
-        dev_metric(inputs.data, dev, scorer)  # type: ignore[arg-type]  # it calls either in the same way
+        dev_metric(inputs.data, dev, scorer)
         for scorer in (Scorer(model, inputs.texts), OnnxScorer(graph, inputs.texts))
     )
     check_loss(full, small, len(dev.queries))

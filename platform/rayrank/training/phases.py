@@ -1,6 +1,7 @@
 """The fine-tuning phases: what each learns from in an epoch, and its loss."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import scipy.stats
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rayrank import losses
@@ -158,7 +160,7 @@ class Listwise(FineTuning):
         return losses.listwise(scores, marks), logits
 
 
-def dev_metric(data: TrainingData, split: Split, scorer: Scorer) -> float:
+def dev_metric(data: TrainingData, split: Split, scorer: Callable[[Rows, Rows], NDArray[np.float32]]) -> float:
     """Return the mean MRR@10 of a split's candidates under a scorer; what the first stage missed counts as missed."""
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     mine = np.arange(rank, len(split.queries), world)
