@@ -6,7 +6,8 @@ RayrankError                 anything a user can mend; jobs print it and exit wi
 │   └── ProblemsFound        malformed lines, duplicates, unknown ids ... that config says to stop at
 ├── StorageError             storage that cannot be written or holds something broken
 ├── MissingArtifact          a stage whose result is not there yet
-└── TrainingStopped          training that cannot lead anywhere: the loss is not a number, the scores collapsed
+├── TrainingStopped          training that cannot lead anywhere: the loss is not a number, the scores collapsed
+└── StoppedEarly             training that somebody who follows it does not want to go on
 """
 
 
@@ -49,3 +50,7 @@ class MissingArtifact(RayrankError):
 
 class TrainingStopped(RayrankError):
     """Training that cannot lead anywhere; the message is the diagnosis."""
+
+
+class StoppedEarly(RayrankError):
+    """Training that somebody who follows it, such as a sweep, does not want to go on; its checkpoint stays."""

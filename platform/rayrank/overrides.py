@@ -15,11 +15,11 @@ from rayrank.presets import PRESETS
 _RESOLVED = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
 
 
-class _Text(yaml.SafeLoader):
+class TextLoader(yaml.SafeLoader):
     """YAML that leaves 12, 1e-5 and no as text, for the type of the setting to read; only null is a value."""
 
 
-_Text.yaml_implicit_resolvers = {
+TextLoader.yaml_implicit_resolvers = {
     start: [(tag, pattern) for tag, pattern in resolvers if tag in _RESOLVED]
     for start, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
@@ -70,7 +70,7 @@ def dotted_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 def _from_file(file: str) -> dict[str, Any]:
     try:
-        content = yaml.load(Path(file).read_text(encoding="utf-8"), _Text) or {}
+        content = yaml.load(Path(file).read_text(encoding="utf-8"), TextLoader) or {}
     except OSError as error:
         raise ConfigError(f"--config {file} cannot be read: {error.strerror}.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -91,7 +91,7 @@ def _flatten(content: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str
 
 def _value(assignment: str, text: str) -> Any:
     try:
-        return yaml.load(text, _Text) if text.strip() else ""
+        return yaml.load(text, TextLoader) if text.strip() else ""
     except yaml.YAMLError:
         raise ConfigError(f"--set {assignment} has a value that is not YAML: put quotes around it.") from None
 

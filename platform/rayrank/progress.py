@@ -9,7 +9,8 @@ from functools import cache
 from threading import Lock
 from typing import TextIO
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 LINE_EVERY_S = 10.0
@@ -95,3 +96,24 @@ def progress(label: str, total: int | None, unit: str, before: int = 0) -> Itera
                 _bars.release()
     seconds = time.monotonic() - started
     (say if seconds > QUICK_S else log.info)(f"{label}: {done - before:,} {unit} in {seconds:.1f} s")
+
+
+@contextmanager
+def live(draw: Callable[[], RenderableType]) -> Iterator[None]:
+    """Show on a terminal what `draw` returns, drawn anew every second; elsewhere the lines others say have to do."""
+    console = _console(screen())
+    if not console.is_terminal or not _bars.acquire(blocking=False):
+        yield
+        return
+    try:
+        with Live(
+            get_renderable=draw,
+            console=console,
+            refresh_per_second=1,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        ):
+            yield
+    finally:
+        _bars.release()

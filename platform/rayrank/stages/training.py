@@ -16,14 +16,15 @@ from rayrank.modeling.saved import save
 from rayrank.stages.cluster import start_ray
 from rayrank.text.pieces import load_tokenizer
 from rayrank.training.loop import Phase
-from rayrank.training.ray_train import RUN, run_phase
+from rayrank.training.ray_train import RUN, Report, run_phase
 
 Setup = Callable[[RunConfig, Store], tuple[nn.Module, Phase]]
 
 
 def train(
-    stage: str, settings: PhaseConfig, setup: Setup, config: RunConfig, store: Store, **facts: object
-) -> Artifact:
+    stage: str, settings: PhaseConfig, setup: Setup, config: RunConfig, store: Store, *, report: Report | None = None,
+    **facts: object,
+) -> Artifact:  # fmt: skip
     """Return a training stage's artifact: model/, log.jsonl and tensorboard/; its manifest has these facts as well."""
     if done := store.find(stage, config):
         return done
@@ -42,6 +43,7 @@ def train(
         resources=config.resources,
         artifact=artifact,
         label=stage,
+        report=report,
     )
     save(artifact, shape, trained.weights)
     store.finish(artifact, config, started, {**facts, **trained.facts})

@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from rayrank import errors
 from rayrank.artifacts import Artifact
 from rayrank.config import PhaseConfig, ResourcesConfig, TrainingConfig
-from rayrank.errors import ConfigError, RayrankError, TrainingStopped
+from rayrank.errors import ConfigError, RayrankError, StoppedEarly, TrainingStopped
 from rayrank.progress import say
 from rayrank.training.history import History
 from rayrank.training.loop import Log, Phase, fit
@@ -34,6 +34,8 @@ RUN = "checkpoints"
 _STATE = "state.pt"
 
 Setup = Callable[[], tuple[nn.Module, Phase]]
+Report = Callable[[Log], bool]
+"""Hears of every dev measurement, in the driver, and answers whether training shall go on."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,13 @@ def run_phase(
     resources: ResourcesConfig,
     artifact: Artifact,
     label: str,
+    report: Report | None = None,
 ) -> Trained:
     """Train on the cluster, going on from the last checkpoint of an earlier try, and return the best weights."""
     scaling = scale(resources)
     size: dict[str, float] = scaling.resources_per_worker  # type: ignore[assignment]
     board = Queue(actor_options={"num_cpus": 0})
+    answers = Queue(actor_options={"num_cpus": 0}) if report else None
     settings = ray.train.RunConfig(
         name=RUN,
         storage_path=artifact.path("").rstrip("/"),
@@ -64,9 +68,9 @@ def run_phase(
         failure_config=ray.train.FailureConfig(max_failures=resources.retries),
         checkpoint_config=ray.train.CheckpointConfig(num_to_keep=1),
     )
-    work = partial(_work, setup, config, training, resources, board)
+    work = partial(_work, setup, config, training, resources, board, answers)
     trainer = ray.train.torch.TorchTrainer(work, scaling_config=scaling, run_config=settings)
-    with _followed(board, artifact, config, label), _own_interrupts():
+    with _followed(board, answers, History(artifact, config.batch_size, label), label, report), _own_interrupts():
         try:
             result = trainer.fit()
         except ray.train.TrainingFailedError as error:
@@ -114,8 +118,9 @@ def _too_large(workers: int, cpus: int, gpus: float) -> None:
 
 
 def _work(
-    setup: Setup, config: PhaseConfig, training: TrainingConfig, resources: ResourcesConfig, board: Queue
-) -> None:
+    setup: Setup, config: PhaseConfig, training: TrainingConfig, resources: ResourcesConfig, board: Queue,
+    answers: Queue | None,
+) -> None:  # fmt: skip
     """Run the loop on one worker."""
     context, device = ray.train.get_context(), ray.train.torch.get_device()
     first = context.get_world_rank() == 0
@@ -136,6 +141,8 @@ def _work(
         def log(line: Log) -> None:
             if first:
                 board.put(asdict(line))
+            if answers is not None and line.dev is not None and not _wanted(answers, first):
+                raise StoppedEarly(f"Training was stopped at step {line.step} by who follows it.")
 
         kept = _Checkpoints(first, name, board)
         fit(
@@ -159,6 +166,14 @@ def _work(
         if context.get_world_size() > 1:
             # The others are waiting for this one; Ray ends them with it.
             raise
+
+
+def _wanted(answers: Queue, first: bool) -> bool:
+    """Return on every rank what the follower answered the first one."""
+    answer = [answers.get() if first else True]
+    if dist.is_initialized():
+        dist.broadcast_object_list(answer)
+    return bool(answer[0])
 
 
 def _together(setup: Setup) -> tuple[nn.Module, Phase]:
@@ -211,9 +226,10 @@ def _load(checkpoint: ray.train.Checkpoint) -> dict[str, Any]:
 
 
 @contextmanager
-def _followed(board: Queue, artifact: Artifact, config: PhaseConfig, label: str) -> Iterator[None]:
+def _followed(
+    board: Queue, answers: Queue | None, history: History, label: str, report: Report | None
+) -> Iterator[None]:
     """Show and log what the workers say while the driver waits for them, and raise what they stopped for."""
-    history = History(artifact, config.batch_size, label)
     stopped: list[dict[str, Any]] = []
     over = threading.Event()
 
@@ -229,7 +245,10 @@ def _followed(board: Queue, artifact: Artifact, config: PhaseConfig, label: str)
                 elif "resumed" in said:
                     say(f"{label}: going on from the checkpoint at step {said['resumed']:,}")
                 else:
-                    history.add(Log(**said))
+                    line = Log(**said)
+                    history.add(line)
+                    if report and answers and line.dev is not None:
+                        answers.put(report(line))
 
     follower = threading.Thread(target=follow, daemon=True)
     follower.start()
@@ -239,6 +258,8 @@ def _followed(board: Queue, artifact: Artifact, config: PhaseConfig, label: str)
         over.set()
         follower.join(timeout=30)
         board.shutdown()
+        if answers:
+            answers.shutdown()
         if stopped:
             # Says more than what Ray Train made of it.
             raise getattr(errors, stopped[0]["error"])(*stopped[0]["arguments"]) from None

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from rayrank import progress as shown
-from rayrank.progress import keep_screen, progress, say
+from rayrank.progress import keep_screen, live, progress, say
 
 
 class Terminal(io.StringIO):
@@ -71,3 +71,19 @@ def test_long_paths_and_brackets_are_said_as_they_are(look: io.StringIO) -> None
     say(message)
 
     assert look.getvalue() == message + "\n"
+
+
+def test_a_live_table_is_drawn_on_a_terminal_and_nowhere_else(
+    look: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with live(lambda: "a table"):
+        say("a line")
+    assert look.getvalue() == "a line\n"
+
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    keep_screen(terminal)
+    with live(lambda: "a table"), progress("index", 10, "passages") as advance:
+        advance(10)
+    assert "a table" in terminal.getvalue()
+    assert "index: 10 passages" in terminal.getvalue()

@@ -1,0 +1,160 @@
+"""The search without Ray: who is asked next, and what is written about how a trial ended."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.study import Study
+
+from rayrank.artifacts import Artifact
+from rayrank.config import RunConfig
+from tune.halving import filled, ladder
+from tune.placement import rooms
+from tune.search import StudySearch
+from tune.spaces import Changes, Space, open_space
+from tune.study import open_storage, open_study, records
+from tune.trial import reason
+
+
+def nothing(changes: Changes) -> set[tuple[str, str]]:
+    return set()
+
+
+def its_own(changes: Changes) -> set[tuple[str, str]]:
+    return {("listwise", str(sorted(changes.items())))}
+
+
+def search(folder: Artifact, space: Space, makes: Any = nothing) -> StudySearch:
+    return StudySearch(space, open_storage(folder), cost=False, seed=13, makes=makes)
+
+
+def finished(dev: float) -> dict[str, Any]:
+    return {"dev": dev, "epoch": 3, "outcome": "finished", "fact/seconds": 2.0}
+
+
+def test_a_killed_drivers_trials_go_on_under_their_numbers(folder: Artifact, space: Space) -> None:
+    first = search(folder, space)
+    asked = [first.suggest("a"), first.suggest("b"), first.suggest("c")]
+    first.on_trial_complete("b", finished(0.5))
+
+    second = search(folder, space)
+
+    assert [second.suggest("d"), second.suggest("e")] == [asked[0], asked[2]]
+    new = second.suggest("f")
+    assert new not in asked
+    assert [record.state for record in records(second.study)] == ["running", "finished", "running", "running"]
+
+
+def test_a_trial_that_was_killed_before_it_had_values_gets_some(folder: Artifact, space: Space) -> None:
+    study = open_study(open_storage(folder), cost=False)
+    study.enqueue_trial({"listwise.negatives": 7, "noise.threshold": 0.5, "listwise.lr": 1e-5})
+    study.ask()
+
+    assert search(folder, space).suggest("a") == {
+        "listwise.negatives": 7, "noise.threshold": 0.5, "listwise.lr": 1e-5,
+    }  # fmt: skip
+
+
+def test_what_is_drawn_does_not_depend_on_restarts(tmp_path: Path, space: Space) -> None:
+    unbroken = search(Artifact(str(tmp_path), "sweeps", "one"), space)
+    expected = [unbroken.suggest(name) for name in "abcd"]
+    found = []
+    for name in "abcd":
+        again = search(Artifact(str(tmp_path), "sweeps", "two"), space)
+        again._waiting.clear()
+        found.append(again.suggest(name))
+    assert found == expected
+    assert len({str(one) for one in found}) == 4
+
+
+def test_two_trials_never_make_the_same_artifact_at_once(folder: Artifact, config: RunConfig, tmp_path: Path) -> None:
+    file = tmp_path / "space.yaml"
+    file.write_text("listwise.head: [difference, fresh]")
+    space = open_space(str(file), config)
+    one = search(folder, space, its_own)
+    for _ in range(2):
+        one.study.enqueue_trial({"listwise.head": "fresh"})
+
+    assert one.suggest("a") == {"listwise.head": "fresh"}
+    assert one.suggest("b") is None
+    one.on_trial_complete("a", finished(0.4))
+    assert one.suggest("b") == {"listwise.head": "fresh"}
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "state", "told"),
+    [
+        (finished(0.5), False, "finished", ""),
+        (finished(math.nan), False, "failed", "not a number"),
+        ({"dev": math.nan, "outcome": "failed", "reason": "no room"}, False, "failed", "no room"),
+        ({"dev": 0.2, "outcome": "stopped"}, False, "stopped early", ""),
+        ({"dev": 0.2, "epoch": 1}, False, "running", ""),
+        (None, True, "failed", "process died"),
+        (None, False, "running", ""),
+    ],
+)
+def test_every_end_is_written_as_what_it_is(
+    result: dict[str, Any] | None, error: bool, state: str, told: str, folder: Artifact, space: Space
+) -> None:
+    one = search(folder, space)
+    one.suggest("a")
+    one.on_trial_complete("a", result, error)
+
+    (found,) = records(search(folder, space).study)
+    assert found.state == state
+    assert told in found.reason
+
+
+def test_epochs_are_kept_and_a_resumed_trial_counts_on(folder: Artifact, space: Space) -> None:
+    first = search(folder, space)
+    first.suggest("a")
+    first.on_trial_result("a", {"dev": 0.3, "epoch": 1, "training_iteration": 1})
+    second = search(folder, space)
+    second.suggest("b")
+    second.on_trial_result("b", {"dev": 0.4, "epoch": 2, "training_iteration": 1})
+
+    (trial,) = second.study.get_trials()
+    assert trial.intermediate_values == {1: 0.3, 2: 0.4}
+
+
+def test_what_was_measured_before_a_restart_still_stops_weak_trials(study: Study, space: Space) -> None:
+    for value in (0.40, 0.42, 0.44):
+        trial = study.ask()
+        space.suggest(trial)
+        trial.report(value, 1)
+        study.tell(trial, value)
+    rungs = filled(study, epochs=3)
+
+    assert not rungs.goes_on("weak", 1, 0.1)
+    assert rungs.goes_on("strong", 1, 0.5)
+    assert rungs.goes_on("strong", 2, 0.5)
+
+
+def test_grids_and_two_aims_stop_nothing(study: Study, config: RunConfig, space: Space) -> None:
+    assert ladder(open_space("n_minus", config), study, 3, cost=False) is None
+    assert ladder(space, study, 3, cost=True) is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "size", "expected"),
+    [
+        ([{"CPU": 2}], {"CPU": 1}, 2),
+        ([{"CPU": 2}], {"CPU": 3}, 0),
+        ([{"CPU": 16, "GPU": 1}], {"CPU": 1, "GPU": 0.25}, 4),
+        ([{"CPU": 3, "GPU": 1}], {"CPU": 1, "GPU": 0.25}, 3),
+        # Three tenths fit three times into each card; the rest of two cards is no card.
+        ([{"CPU": 16, "GPU": 2}], {"CPU": 1, "GPU": 0.3}, 6),
+        ([{"CPU": 16, "GPU": 2}], {"CPU": 1, "GPU": 0.6}, 2),
+        ([{"CPU": 8}, {"CPU": 8, "GPU": 4}], {"CPU": 1, "GPU": 1}, 4),
+    ],
+)
+def test_workers_are_counted_as_they_can_be_placed(
+    nodes: list[dict[str, float]], size: dict[str, float], expected: int
+) -> None:
+    assert rooms(nodes, size) == expected
+
+
+def test_a_reason_is_one_line() -> None:
+    assert reason(ValueError("first\n  last one  \n")) == "ValueError: last one"
+    assert reason(KeyError()) == "KeyError: no message"

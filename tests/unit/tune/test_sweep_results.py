@@ -1,0 +1,143 @@
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from optuna.study import Study
+from optuna.trial import TrialState
+
+from rayrank import flow
+from rayrank.artifacts import Artifact, Store
+from rayrank.config import RunConfig
+from rayrank.overrides import apply, build
+from tune import plots, results
+from tune.spaces import Space, open_space
+from tune.study import Record, best, num_told, open_storage, open_study, records
+
+
+def record(number: int, dev: float | None, state: str = "finished", **changes: Any) -> Record:
+    return Record(number, state, {key.replace("__", "."): value for key, value in changes.items()}, dev)
+
+
+def test_a_study_is_the_same_after_its_driver_was_killed(study: Study, folder: Artifact) -> None:
+    again = open_study(open_storage(folder), cost=False)
+    assert records(again) == records(study)
+    assert num_told(again) == 7
+
+
+def test_trials_are_shown_as_what_became_of_them(study: Study) -> None:
+    found = records(study)
+    assert [record.state for record in found] == ["finished"] * 5 + ["stopped early", "failed", "running"]
+    assert [record.dev for record in found] == [0.41, 0.40, 0.44, 0.43, 0.42, 0.2, None, None]
+    assert found[6].reason.startswith("The loss at step 3 is nan")
+
+
+def test_the_best_is_a_finished_trial() -> None:
+    ends = [(0.4, "finished"), (0.9, "stopped early"), (0.5, "finished"), (None, "failed")]
+    found = [record(number, *end, listwise__negatives=number + 1) for number, end in enumerate(ends)]
+    assert best(found) is found[2]
+    assert best(found[3:]) is None
+
+
+def test_settings_with_several_seeds_are_judged_by_their_mean() -> None:
+    found = [
+        record(0, 0.50, training__seed=13, listwise__negatives=1),
+        record(1, 0.10, training__seed=14, listwise__negatives=1),
+        record(2, 0.41, training__seed=13, listwise__negatives=2),
+        record(3, 0.43, training__seed=14, listwise__negatives=2),
+    ]
+    winner = best(found)
+    assert winner is not None
+    assert winner.changes["listwise.negatives"] == 2
+
+
+def test_best_yaml_is_the_trial_as_a_configuration(study: Study, config: RunConfig, tmp_path: Path) -> None:
+    config = apply(config.model_dump(), {"candidates.depth": 7, "resources.train_cpus": 1, "encoder.layers": None})
+    winner = best(records(study))
+    assert winner is not None
+    file = tmp_path / "best.yaml"
+    file.write_text(results.best_yaml(config, winner.changes, "best: trial 2"))
+
+    again = build("paper", str(file))
+
+    assert flow.key("listwise", again) == flow.key("listwise", apply(config.model_dump(), winner.changes))
+    assert again.resources.train_cpus is None
+    assert "listwise.lr: " in file.read_text().split("dataset:")[0]
+
+
+def test_everything_is_written_and_the_page_needs_nothing_else(
+    study: Study, folder: Artifact, space: Space, config: RunConfig, tmp_path: Path
+) -> None:
+    lines = results.write(folder, study, space, config, Store(str(tmp_path)))
+
+    assert lines[0].startswith(
+        "best: trial 2, dev MRR@10 0.4400, the settings as they were 0.4100: listwise.negatives="
+    )
+    assert "trials: 5 finished, 1 stopped early, 1 failed" in lines
+    place = Path(folder.path(""))
+    html = (place / "report.html").read_text()
+    sources = re.findall(r'(?:src|href)="([^"]{0,40})', html)
+    assert len(sources) == 5
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
+    assert "&lt;lower&gt;" in html
+    assert {path.stem for path in (place / "plots").iterdir()} == {
+        "best_so_far", "n_minus", "threshold", "importances", "coordinates",
+    }  # fmt: skip
+    table = pq.read_table(place / "trials.parquet").to_pylist()
+    assert [row["state"] for row in table].count("finished") == 5
+    assert table[2]["dev_mrr_10"] == 0.44
+    assert table[0]["listwise.negatives"] == 5
+    assert "nan" in table[6]["reason"]
+
+
+def test_a_sweep_without_a_finished_trial_says_why(folder: Artifact, space: Space, config: RunConfig) -> None:
+    study = open_study(open_storage(folder), cost=False)
+    trial = study.ask()
+    space.suggest(trial)
+    trial.set_user_attr("reason", "out of memory")
+    study.tell(trial, state=TrialState.FAIL)
+
+    lines = results.write(folder, study, space, config, Store(folder.root))
+
+    assert lines[:3] == ["No trial finished.", "trials: 1 failed", "trial 0 failed: out of memory"]
+    assert not folder.exists("best.yaml")
+
+
+def test_two_aims_have_a_pareto_plot(folder: Artifact, space: Space, config: RunConfig) -> None:
+    study = open_study(open_storage(folder), cost=True)
+    for values in ([0.4, 20.0], [0.5, 40.0], [0.3, 50.0]):
+        trial = study.ask()
+        space.suggest(trial)
+        study.tell(trial, values)
+
+    results.write(folder, study, space, config, Store(folder.root))
+
+    assert folder.exists("plots/pareto.png")
+    rows = pq.read_table(folder.path("trials.parquet")).to_pylist()
+    assert [row["ms_per_query"] for row in rows] == [20.0, 40.0, 50.0]
+
+
+def test_what_a_threshold_removes_is_what_scores_above_it() -> None:
+    histogram = {"edges": [0.0, 0.5, 1.0], "negatives": [75, 25]}
+    assert plots.removed_shares(histogram) == ([0.0, 0.5, 1.0], [1.0, 0.25, 0.0])
+
+
+def test_the_interval_of_a_few_trainings_is_students() -> None:
+    # Three values with mean 2 and standard error 0.5774; t(0.975, 2) = 4.3027.
+    assert plots.half_interval([1.0, 2.0, 3.0]) == pytest.approx(2.4841, abs=1e-4)
+
+
+def test_the_live_table_names_the_best_and_leaves_old_trials_out(study: Study, space: Space) -> None:
+    table = results.live_table(study, list(space.dimensions), trials=9, most=3)
+    assert table.title == "7 of 9 trials over; best: trial 2, 0.4400"
+    assert table.row_count == 3
+
+
+def test_the_same_sweep_has_the_same_place_however_many_trials(config: RunConfig) -> None:
+    space = open_space("default", config)
+    assert results.digest_parts(space, config, False) == results.digest_parts(
+        open_space("default", config), apply(config.model_dump(), {"resources.train_cpus": 1}), False
+    )
+    other = apply(config.model_dump(), {"listwise.epochs": 2})
+    assert results.digest_parts(space, config, False) != results.digest_parts(space, other, False)

@@ -1,0 +1,148 @@
+"""The pictures of a sweep, from its trials; Optuna's own where it has one."""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from optuna.importance import FanovaImportanceEvaluator, get_param_importances
+from optuna.study import Study
+from optuna.visualization import matplotlib as optuna_plots
+from scipy import stats
+
+from rayrank.evaluation.palette import BLUE, GREY, LIGHT, ORANGE, png, tidy
+from tune.study import COST, Record
+
+ENOUGH = 4
+"""Finished trials below which importances are guesses."""
+DEV_TEXT = "dev MRR@10"
+
+
+def best_so_far(found: Sequence[Record]) -> bytes:
+    """Draw every trial's figure and the best one up to it; the first trial is the configuration's own values."""
+    figure, axes = _figure()
+    kinds = {"finished": ("o", BLUE, "finished"), "stopped early": ("x", GREY, "stopped early, at its last epoch")}
+    for state, (marker, colour, label) in kinds.items():
+        points = [(record.number, record.dev) for record in found if record.state == state and record.dev is not None]
+        if points:
+            axes.plot(*zip(*points, strict=True), marker, color=colour, label=label, markersize=6)
+    done = [(record.number, record.dev) for record in found if record.finished and record.dev is not None]
+    numbers, values = zip(*done, strict=True)
+    axes.step(numbers, np.maximum.accumulate(values), where="post", color=ORANGE, linewidth=1.8, label="best so far")
+    failed = [record.number for record in found if record.state == "failed"]
+    if failed:
+        low = axes.get_ylim()[0]
+        axes.plot(failed, [low] * len(failed), "v", color=ORANGE, label="failed", clip_on=False)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("trial; the first is the settings as they were")
+    return _finished(figure, axes)
+
+
+def importances(study: Study, keys: Sequence[str]) -> bytes:
+    """Draw how much of the difference between trials each setting explains."""
+    found = get_param_importances(study, evaluator=FanovaImportanceEvaluator(seed=0), params=list(keys))
+    figure, axes = _figure(height=1.2 + 0.5 * len(found))
+    names = list(reversed(found))
+    axes.barh(names, [found[name] for name in names], color=BLUE, height=0.6)
+    for place, name in enumerate(names):
+        axes.annotate(f" {found[name]:.0%}", (found[name], place), va="center", fontsize=9, color=GREY)
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_xlabel("share of the differences in dev MRR@10 that it explains (fANOVA)")
+    tidy(axes)
+    return png(figure)
+
+
+def negatives(done: Sequence[Record], key: str, pairwise: bool) -> bytes:
+    """Draw dev against N-, as the paper's Figure 5: every training, means, and 95 % intervals of several."""
+    figure, axes = _figure()
+    groups: dict[int, list[float]] = {}
+    for record in done:
+        if record.dev is not None:
+            groups.setdefault(record.changes[key], []).append(record.dev)
+    places = sorted(groups)
+    for place in places:
+        axes.plot([place] * len(groups[place]), groups[place], ".", color=GREY, markersize=6, zorder=2)
+    means = [float(np.mean(groups[place])) for place in places]
+    axes.plot(places, means, "o-", color=BLUE, linewidth=1.8, label="mean", zorder=3)
+    several = [place for place in places if len(groups[place]) > 1]
+    if several:
+        halves = [half_interval(groups[place]) for place in several]
+        middles = [float(np.mean(groups[place])) for place in several]
+        axes.errorbar(several, middles, halves, fmt="none", color=BLUE, capsize=3, label="95 % interval (t)")
+    if pairwise and 1 in groups:
+        axes.axvline(1, color=ORANGE, linestyle="--", linewidth=1.2, label="pairwise: one against one")
+    axes.plot([], [], ".", color=GREY, label="one training")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("N-, negatives in a list")
+    return _finished(figure, axes)
+
+
+def half_interval(values: Sequence[float]) -> float:
+    """Return half of the 95 % interval of a mean over a few trainings, by Student's t."""
+    return float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
+
+
+def threshold(done: Sequence[Record], key: str, report: dict[str, Any] | None) -> bytes:
+    """Draw how much each threshold takes out of the lists, and what dev is with it."""
+    figure = Figure(figsize=(8.0, 6.0 if report else 4.2), layout="constrained")
+    panels = figure.subplots(2 if report else 1, 1, sharex=True, squeeze=False)[:, 0]
+    if report:
+        edges, shares = removed_shares(report["histogram"])
+        panels[0].plot(edges, shares, color=BLUE, linewidth=1.8)
+        panels[0].fill_between(edges, shares, color=LIGHT)
+        panels[0].set_yscale("symlog", linthresh=0.01)
+        panels[0].set_ylim(0, 1)
+        panels[0].yaxis.set_major_formatter(PercentFormatter(1.0))
+        panels[0].set_ylabel("negatives removed")
+        tidy(panels[0])
+    axes = panels[-1]
+    axes.plot([record.changes[key] for record in done], [record.dev for record in done], "o", color=BLUE)
+    axes.set_xlabel("noise threshold; 1 removes nothing")
+    axes.set_ylabel(DEV_TEXT)
+    tidy(axes)
+    return png(figure)
+
+
+def removed_shares(histogram: dict[str, Any]) -> tuple[list[float], list[float]]:
+    """Return thresholds, the edges of the bins, and the share of negatives that score above each."""
+    counts = np.asarray(histogram["negatives"], float)
+    above = np.append(np.cumsum(counts[::-1])[::-1], 0.0)
+    return list(histogram["edges"]), list(above / max(counts.sum(), 1.0))
+
+
+def coordinates(study: Study, keys: Sequence[str]) -> bytes:
+    """Draw every finished trial as a line through its settings."""
+    return _of_optuna(optuna_plots.plot_parallel_coordinate(study, params=list(keys), target_name=DEV_TEXT))
+
+
+def pareto(study: Study) -> bytes:
+    """Draw the trials by both aims; those that no other beats in both are marked."""
+    return _of_optuna(optuna_plots.plot_pareto_front(study, target_names=[DEV_TEXT, COST.replace("_", " ")]))
+
+
+def _of_optuna(drawn: Any) -> bytes:
+    from matplotlib import pyplot
+
+    axes = drawn.flat[0] if isinstance(drawn, np.ndarray) else drawn
+    figure = axes.figure
+    figure.set_size_inches(8.0, 4.6)
+    stream = io.BytesIO()
+    # Its long names stand aslant and reach over the edge.
+    figure.savefig(stream, format="png", dpi=150, bbox_inches="tight")
+    pyplot.close(figure)  # pyplot keeps every figure that is not closed
+    return stream.getvalue()
+
+
+def _figure(height: float = 4.2) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(8.0, height), layout="constrained")
+    return figure, figure.subplots()
+
+
+def _finished(figure: Figure, axes: Axes) -> bytes:
+    axes.set_ylabel(DEV_TEXT)
+    tidy(axes)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False, fontsize=9)
+    return png(figure)

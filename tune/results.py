@@ -1,0 +1,170 @@
+"""What a sweep leaves behind: best.yaml, trials.parquet, plots, and one page with all of it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import yaml
+from optuna.study import Study
+from rich.table import Table
+
+from rayrank import flow
+from rayrank.artifacts import Artifact, Store
+from rayrank.config import RunConfig
+from rayrank.overrides import apply
+from rayrank.training.ray_train import RUN
+from tune import plots
+from tune.page import page
+from tune.spaces import NEGATIVES, SEED, THRESHOLD, Changes, Space, own_value
+from tune.study import COST, Record, best, mean_dev, records, settings_text, value_text, without_seed
+
+FACTS = ("seconds", "train_seconds", "num_steps", "best_step", "pairs_per_s", "device", "key")
+
+
+def write(folder: Artifact, study: Study, space: Space, config: RunConfig, store: Store) -> list[str]:
+    """Write everything and return the lines a person wants to read."""
+    found = records(study)
+    folder.write_table("trials.parquet", trials_table(found, list(space.dimensions), study))
+    lines = findings(found, space, config)
+    winner = best(found)
+    if winner is not None:
+        with folder.create("best.yaml") as stream:
+            stream.write(best_yaml(config, winner.changes, lines[0]).encode())
+    pictures = _pictures(found, study, space, config, store)
+    for name, picture in pictures.items():
+        with folder.create(f"plots/{name}.png") as stream:
+            stream.write(picture)
+    with folder.create("report.html") as stream:
+        stream.write(page(lines, pictures, table_lines(found, list(space.dimensions))).encode())
+    return [*lines, f"in {folder.url}: report.html, best.yaml, trials.parquet"]
+
+
+def best_yaml(config: RunConfig, changes: Changes, headline: str) -> str:
+    """Return a whole configuration for --config, without what belongs to the machine or is found out anew."""
+    values = apply(config.model_dump(), changes).model_dump(mode="json")
+    del values["resources"]
+    for section in ("dataset", "typer", "evaluate"):
+        del values[section]["fingerprint"]
+    swept = yaml.safe_dump(dict(changes), sort_keys=False).replace("\n", "\n#   ").rstrip("# \n")
+    return f"# {headline}\n# The sweep chose:\n#   {swept}\n{yaml.safe_dump(values, sort_keys=False)}"
+
+
+def trials_table(found: Sequence[Record], keys: Sequence[str], study: Study) -> pa.Table:
+    """Return every trial as a row, its settings as columns under their dotted keys."""
+    times = {trial.number: trial for trial in study.get_trials(deepcopy=False)}
+    columns: dict[str, Any] = {
+        "trial": [record.number for record in found],
+        "state": [record.state for record in found],
+        "dev_mrr_10": pa.array([record.dev for record in found], pa.float64()),
+        COST: pa.array([_cost(times[record.number].values) for record in found], pa.float64()),
+        "reason": [record.reason for record in found],
+    }
+    columns |= {key: _column([record.changes.get(key) for record in found]) for key in keys}
+    columns |= {name: _column([record.facts.get(name) for record in found]) for name in FACTS}
+    columns["started"] = [times[record.number].datetime_start for record in found]
+    columns["ended"] = [times[record.number].datetime_complete for record in found]
+    return pa.table(columns)
+
+
+def findings(found: Sequence[Record], space: Space, config: RunConfig) -> list[str]:
+    """Return the best trial beside the configuration's own values, and what became of the others."""
+    states = [record.state for record in found]
+    counts = {state: states.count(state) for state in ("finished", "stopped early", "failed") if state in states}
+    lines = [f"trials: {', '.join(f'{count} {state}' for state, count in counts.items())}"]
+    winner = best(found)
+    if winner is None:
+        return ["No trial finished.", *lines, *_reasons(found)]
+    own = {key: own_value(config, key) for key in space.dimensions}
+    same = [record for record in found if record.finished and without_seed(record.changes) == without_seed(own)]
+    beside = f", the settings as they were {mean_dev(same):.4f}" if same else ""
+    group = [record for record in found if record.finished and _like(record, winner)]
+    seeds = f", mean of {len(group)} trainings" if len(group) > 1 else ""
+    shown = settings_text(without_seed(winner.changes))
+    lines.insert(0, f"best: trial {winner.number}, dev MRR@10 {mean_dev(group):.4f}{seeds}{beside}: {shown}")
+    return [*lines, *_reasons(found)]
+
+
+def table_lines(found: Sequence[Record], keys: Sequence[str]) -> list[list[str]]:
+    """Return a header and a line a trial, as text."""
+    lines = [["trial", "state", "dev MRR@10", *keys, "seconds", "why it failed"]]
+    for record in found:
+        dev = "" if record.dev is None else f"{record.dev:.4f}"
+        values = [value_text(record.changes.get(key, "")) for key in keys]
+        seconds = f"{record.facts['seconds']:.0f}" if "seconds" in record.facts else ""
+        lines.append([str(record.number), record.state, dev, *values, seconds, record.reason])
+    return lines
+
+
+def live_table(study: Study, keys: Sequence[str], trials: int, most: int = 15) -> Table:
+    """Return the last trials and the best so far, for the screen."""
+    found = [record for record in records(study) if record.state != "waiting"]
+    winner = best(found)
+    over = sum(record.state not in ("running", "waiting") for record in found)
+    best_text = f"; best: trial {winner.number}, {winner.dev:.4f}" if winner else ""
+    table = Table(title=f"{over} of {trials} trials over{best_text}", title_justify="left")
+    header, *lines = table_lines(found[-most:], keys)
+    for title in header:
+        table.add_column(title, overflow="fold")
+    for record, line in zip(found[-most:], lines, strict=True):
+        table.add_row(*line, style="bold" if record is winner else None)
+    return table
+
+
+def clear(found: Sequence[Record], config: RunConfig, store: Store) -> None:
+    """Remove the checkpoints of trials that nobody goes on with; each is as big as a model and its optimiser."""
+    for record in found:
+        if record.state in ("stopped early", "failed"):
+            store.artifact("listwise", apply(config.model_dump(), record.changes)).remove_folder(RUN)
+
+
+def _like(record: Record, other: Record) -> bool:
+    return without_seed(record.changes) == without_seed(other.changes)
+
+
+def _reasons(found: Sequence[Record]) -> list[str]:
+    return [f"trial {record.number} failed: {record.reason}" for record in found if record.reason]
+
+
+def _cost(values: Sequence[float] | None) -> float | None:
+    return values[1] if values and len(values) > 1 else None
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """Return values that may be of several types, such as a number or nothing or a word, as one column."""
+    kinds = {type(value) for value in values if value is not None}
+    return pa.array(values if len(kinds) <= 1 else [None if value is None else str(value) for value in values])
+
+
+def _pictures(
+    found: Sequence[Record], study: Study, space: Space, config: RunConfig, store: Store
+) -> Mapping[str, bytes]:
+    """Return the plots that the space and the trials have something to show in, in the order of the page."""
+    done = [record for record in found if record.finished]
+    pictures: dict[str, bytes] = {}
+    if not done:
+        return pictures
+    two_aims = len(study.directions) > 1
+    if two_aims:
+        pictures["pareto"] = plots.pareto(study)
+    else:
+        pictures["best_so_far"] = plots.best_so_far(found)
+    if NEGATIVES in space.dimensions:
+        pictures["n_minus"] = plots.negatives(done, NEGATIVES, pairwise=config.listwise.positives == 1)
+    if THRESHOLD in space.dimensions:
+        report = store.find("noise_report", threshold_config(config))
+        pictures["threshold"] = plots.threshold(done, THRESHOLD, report.read_json("report.json") if report else None)
+    varied = [key for key in space.dimensions if key != SEED]
+    if len(varied) > 1 and len(done) >= plots.ENOUGH and not two_aims:
+        pictures["importances"] = plots.importances(study, varied)
+        pictures["coordinates"] = plots.coordinates(study, varied)
+    return pictures
+
+
+def threshold_config(config: RunConfig) -> RunConfig:
+    """Return the configuration whose noise report shows all thresholds; where nothing is removed there is none."""
+    return config if config.noise.threshold < 1 else apply(config.model_dump(), {THRESHOLD: 0.9})
+
+
+def digest_parts(space: Space, config: RunConfig, cost: bool) -> list[Any]:
+    """Return what makes a sweep the same sweep; how many trials it has is not part of it."""
+    return [flow.key("listwise", config), space.described(), space.grid, cost]

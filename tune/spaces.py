@@ -1,0 +1,221 @@
+"""Search spaces: which settings a sweep tries, and between which values; a mistake is one sentence, before any work."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import yaml
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    distribution_to_json,
+)
+from optuna.trial import Trial
+
+from rayrank import flow
+from rayrank.config import RunConfig
+from rayrank.errors import ConfigError
+from rayrank.overrides import TextLoader, apply
+
+Changes = dict[str, Any]
+"""What a trial changes in the configuration: dotted keys and their values."""
+
+NEGATIVES, THRESHOLD, SEED = "listwise.negatives", "noise.threshold", "training.seed"
+SEEDS = 3
+"""Trainings of each point of Figure 5."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """Settings and the values they may take; a grid tries every combination once, in order."""
+
+    name: str
+    dimensions: Mapping[str, BaseDistribution]
+    grid: bool = False
+
+    def suggest(self, trial: Trial) -> Changes:
+        """Return the values of an Optuna trial, drawn where it has none yet."""
+        return {key: _drawn(trial, key, dimension) for key, dimension in self.dimensions.items()}
+
+    def points(self, config: RunConfig) -> list[Changes]:
+        """Return what is tried first: all of a grid, or the configuration's own values."""
+        if not self.grid:
+            return [{key: own_value(config, key) for key in self.dimensions}]
+        values = [list(_steps(key, dimension)) for key, dimension in self.dimensions.items()]
+        return [dict(zip(self.dimensions, point, strict=True)) for point in itertools.product(*values)]
+
+    def described(self) -> dict[str, str]:
+        """Return the dimensions as text, the same for the same space."""
+        return {key: distribution_to_json(dimension) for key, dimension in self.dimensions.items()}
+
+
+def open_space(name: str, config: RunConfig, grid: bool = False) -> Space:
+    """Return a space that comes with rayrank, or one from a YAML file, checked against the configuration."""
+    if name in SPACES:
+        entries: Mapping[Any, Any] = SPACES[name](config)
+        grid = grid or name == "n_minus"
+    else:
+        entries = _from_file(name)
+    dimensions = {str(key): _dimension(str(key), entry, config, name) for key, entry in entries.items()}
+    space = Space(name, dimensions, grid)
+    return replace(space, dimensions=dict(_with_own(space, config))) if not grid else _checked_grid(space)
+
+
+def own_value(config: RunConfig, key: str) -> Any:
+    """Return the value a dotted key has."""
+    return reduce(getattr, key.split("."), config)
+
+
+def _default(config: RunConfig) -> dict[str, Any]:
+    return {
+        NEGATIVES: {"low": 1, "high": 15},
+        THRESHOLD: {"low": 0.1, "high": 1.0},
+        "listwise.lr": {"low": 1e-6, "high": 1e-4, "log": True},
+    }
+
+
+def _figure_five(config: RunConfig) -> dict[str, Any]:
+    first = config.training.seed
+    return {SEED: list(range(first, first + SEEDS)), NEGATIVES: {"low": 1, "high": 15}}
+
+
+SPACES = {"default": _default, "n_minus": _figure_five}
+
+
+def _from_file(name: str) -> Mapping[Any, Any]:
+    known = ", ".join(SPACES)
+    try:
+        content = yaml.load(Path(name).read_text(encoding="utf-8"), TextLoader)
+    except OSError as error:
+        raise ConfigError(
+            f"--space {name} cannot be read: {error.strerror}; name one of {known}, or a YAML file."
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--space {name} is not YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(content, dict) or not content:
+        raise ConfigError(
+            f"--space {name} must map settings to values, as in 'listwise.lr: {{low: 1e-6, high: 1e-4, log: true}}'."
+        )
+    return content
+
+
+def _dimension(key: str, entry: Any, config: RunConfig, name: str) -> BaseDistribution:
+    if isinstance(entry, list):
+        values = [_value(key, value, config, name) for value in entry]
+        if not values:
+            raise ConfigError(f"--space {name}: {key} is an empty list; give it the values to try.")
+        dimension: BaseDistribution = CategoricalDistribution(tuple(values))
+    elif isinstance(entry, dict) and {"low", "high"} <= entry.keys() <= {"low", "high", "log", "step"}:
+        values = [_value(key, entry[end], config, name) for end in ("low", "high")]
+        dimension = _range(key, entry, values, name)
+    else:
+        raise ConfigError(
+            f"--space {name}: {key}={entry} is no range of values; write {{low: ..., high: ...}}, with log: true or "
+            f"step: ... if wanted, or a list."
+        )
+    models = {flow.key("listwise", apply(config.model_dump(), {key: value})) for value in values}
+    if models <= {flow.key("listwise", config)}:
+        raise ConfigError(f"--space {name}: {key} changes nothing about the model in any of its values; leave it out.")
+    return dimension
+
+
+def _value(key: str, value: Any, config: RunConfig, name: str) -> Any:
+    """Return a value as the setting's own type."""
+    try:
+        return own_value(apply(config.model_dump(), {key: value}), key)
+    except ConfigError as error:
+        told = str(error).partition("; change it with")[0].rstrip(".")
+        raise ConfigError(f"--space {name}: {told}; change it there.") from None
+
+
+def _range(key: str, entry: Mapping[str, Any], ends: list[Any], name: str) -> BaseDistribution:
+    low, high = ends
+    log = str(entry.get("log", "false")).lower()
+    if any(isinstance(end, bool) or not isinstance(end, int | float) for end in ends):
+        raise ConfigError(f"--space {name}: {key} is no number, so it has no range; give a list of values.")
+    if low >= high:
+        raise ConfigError(f"--space {name}: the range of {key} from {low} to {high} is empty; low must be below high.")
+    if log not in ("true", "false"):
+        raise ConfigError(f"--space {name}: {key} has log={entry['log']}; write true or false.")
+    if log == "true" and low <= 0:
+        raise ConfigError(
+            f"--space {name}: {key} has a log scale from {low}, and the logarithm of zero or less does not exist; "
+            f"raise low or leave log out."
+        )
+    kind = IntDistribution if isinstance(low, int) and isinstance(high, int) else FloatDistribution
+    options: dict[str, Any] = {"log": True} if log == "true" else {}
+    try:
+        if "step" in entry:
+            options["step"] = (int if kind is IntDistribution else float)(entry["step"])
+        return kind(low, high, **options)
+    except ValueError as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ConfigError(f"--space {name}: the range of {key} cannot be used: {reason}; change it there.") from None
+
+
+def _with_own(space: Space, config: RunConfig) -> Iterator[tuple[str, BaseDistribution]]:
+    """Yield the dimensions, widened where the configuration's own value, which is tried first, lies outside."""
+    for key, dimension in space.dimensions.items():
+        own = own_value(config, key)
+        if isinstance(dimension, CategoricalDistribution):
+            choices = dimension.choices if own in dimension.choices else (own, *dimension.choices)
+            yield key, CategoricalDistribution(choices)
+        elif not isinstance(own, int | float):
+            raise ConfigError(
+                f"--space {space.name}: {key} has no value of its own to start from; give it one with --set {key}=..."
+            )
+        else:
+            assert isinstance(dimension, FloatDistribution | IntDistribution)
+            low: Any = min(dimension.low, own)
+            if dimension.log and low <= 0:
+                raise ConfigError(
+                    f"--space {space.name}: {key} has a log scale and starts from {key}={own}; give it a value above "
+                    f"zero with --set."
+                )
+            step: Any = dimension.step if _on_the_grid(own, dimension) else _no_step(dimension)
+            yield key, type(dimension)(low, max(dimension.high, own), log=dimension.log, step=step)  # type: ignore[arg-type]
+
+
+def _on_the_grid(own: float, dimension: FloatDistribution | IntDistribution) -> bool:
+    if dimension.step is None or dimension.step == 1:
+        return True
+    places = (own - dimension.low) / dimension.step
+    return dimension.low <= own <= dimension.high and abs(places - round(places)) < 1e-9
+
+
+def _no_step(dimension: FloatDistribution | IntDistribution) -> Any:
+    return 1 if isinstance(dimension, IntDistribution) else None
+
+
+def _checked_grid(space: Space) -> Space:
+    for key, dimension in space.dimensions.items():
+        if isinstance(dimension, FloatDistribution) and dimension.step is None:
+            raise ConfigError(
+                f"--space {space.name}: {key} is a range without steps, which no grid can finish; give it a step or a "
+                f"list of values."
+            )
+    return space
+
+
+def _steps(key: str, dimension: BaseDistribution) -> Iterator[Any]:
+    if isinstance(dimension, CategoricalDistribution):
+        yield from dimension.choices
+    elif isinstance(dimension, IntDistribution):
+        yield from range(dimension.low, dimension.high + 1, dimension.step)
+    elif isinstance(dimension, FloatDistribution) and dimension.step:
+        for place in range(round((dimension.high - dimension.low) / dimension.step) + 1):
+            yield dimension.low + place * dimension.step
+
+
+def _drawn(trial: Trial, key: str, dimension: BaseDistribution) -> Any:
+    if isinstance(dimension, CategoricalDistribution):
+        return trial.suggest_categorical(key, dimension.choices)
+    if isinstance(dimension, IntDistribution):
+        return trial.suggest_int(key, dimension.low, dimension.high, step=dimension.step, log=dimension.log)
+    assert isinstance(dimension, FloatDistribution)
+    return trial.suggest_float(key, dimension.low, dimension.high, step=dimension.step, log=dimension.log)

@@ -1,0 +1,127 @@
+"""The study: every trial of a sweep, on storage beside the artifacts, so that a killed sweep forgets nothing."""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import BaseJournalBackend
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from rayrank.artifacts import Artifact
+from tune.spaces import SEED, Changes
+
+FILE, NAME = "study.jsonl", "sweep"
+DEV, COST = "dev", "ms_per_query"
+"""What is measured: MRR@10 on dev, and the time to score one query's candidates."""
+
+STATES = {
+    TrialState.COMPLETE: "finished",
+    TrialState.PRUNED: "stopped early",
+    TrialState.FAIL: "failed",
+    TrialState.RUNNING: "running",
+    TrialState.WAITING: "waiting",
+}
+
+
+class StudyFile(BaseJournalBackend):
+    """Optuna's journal as one file of an artifact: whole after every entry, on any storage; for one sweep at a time."""
+
+    def __init__(self, folder: Artifact) -> None:
+        self._folder = folder
+        self._entries: list[dict[str, Any]] = []
+        if folder.exists(FILE):
+            with folder.open(FILE) as stream:
+                self._entries = [json.loads(line) for line in stream]
+
+    def read_logs(self, log_number_from: int) -> Iterable[dict[str, Any]]:
+        return self._entries[log_number_from:]
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        self._entries += logs
+        # Rewritten, not appended to: a kill in the middle of a line would leave a file that nobody can read.
+        with self._folder.create(FILE) as stream:
+            stream.writelines(json.dumps(entry).encode() + b"\n" for entry in self._entries)
+
+
+def open_storage(folder: Artifact) -> JournalStorage:
+    """Return where a sweep's study is kept."""
+    return JournalStorage(StudyFile(folder))
+
+
+def open_study(storage: JournalStorage, cost: bool) -> Study:
+    """Return the study, a new one if there is none."""
+    directions = [StudyDirection.MAXIMIZE, *([StudyDirection.MINIMIZE] if cost else [])]
+    return optuna.create_study(storage=storage, study_name=NAME, directions=directions, load_if_exists=True)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One trial, as a person wants to see it."""
+
+    number: int
+    state: str
+    changes: Changes
+    dev: float | None
+    reason: str = ""
+    """Why it failed, in a sentence."""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        return self.state == STATES[TrialState.COMPLETE]
+
+
+def records(study: Study) -> list[Record]:
+    """Return every trial that was asked for, in order."""
+    return [_record(trial) for trial in study.get_trials(deepcopy=False)]
+
+
+def _record(trial: FrozenTrial) -> Record:
+    measured = [value for _, value in sorted(trial.intermediate_values.items())]
+    values = trial.values or measured[-1:]
+    facts = {name: value for name, value in trial.user_attrs.items() if name != "reason"}
+    changes = trial.params or trial.system_attrs.get("fixed_params", {})
+    dev = values[0] if values else None
+    return Record(trial.number, STATES[trial.state], changes, dev, trial.user_attrs.get("reason", ""), facts)
+
+
+def num_told(study: Study) -> int:
+    """Return how many trials are over, whatever became of them."""
+    return sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False))
+
+
+def best(found: Sequence[Record]) -> Record | None:
+    """Return the best finished trial; where seeds are swept, one of the settings that are best over their seeds."""
+    groups: dict[str, list[Record]] = {}
+    for record in found:
+        if record.finished:
+            groups.setdefault(json.dumps(without_seed(record.changes), sort_keys=True), []).append(record)
+    if not groups:
+        return None
+    return max(groups.values(), key=lambda group: mean_dev(group))[0]
+
+
+def without_seed(changes: Changes) -> Changes:
+    """Return the settings a trial shares with its repetitions."""
+    return {key: value for key, value in changes.items() if key != SEED}
+
+
+def mean_dev(group: Sequence[Record]) -> float:
+    """Return the mean dev figure of some trials."""
+    values = [record.dev for record in group if record.dev is not None]
+    return sum(values) / len(values) if values else -math.inf
+
+
+def settings_text(changes: Changes) -> str:
+    """Return settings as --set takes them."""
+    return " ".join(f"{key}={value_text(value)}" for key, value in changes.items())
+
+
+def value_text(value: Any) -> str:
+    """Return a value in as many digits as one wants to read."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

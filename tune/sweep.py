@@ -1,0 +1,162 @@
+"""Search for better settings: many trials of the listwise model that share everything before it.
+
+  --space default             listwise.negatives, noise.threshold and listwise.lr (TPE, weak trials stopped early)
+  --space n_minus             Figure 5 of the paper: 1 to 15 negatives, three seeds each, all of them trained
+  --space FILE                your own, in YAML:  listwise.lr: {low: 1e-6, high: 1e-4, log: true}
+                                                  strm.form: [mask, bias]
+The same command goes on where a killed one was; a higher --trials adds trials to the same study.
+"""
+
+import hashlib
+import json
+import os
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from jobs.entry import Arguments, parser, run_task
+from rayrank import flow
+from rayrank.artifacts import Artifact, Store
+from rayrank.config import RunConfig
+from rayrank.errors import ConfigError, TrainingStopped
+from rayrank.overrides import apply
+from rayrank.progress import live, say
+
+if TYPE_CHECKING:
+    from tune.spaces import Space
+
+TRIALS = 20
+
+
+def run(arguments: Arguments, config: RunConfig, store: Store) -> dict[str, Any]:
+    """Run what is left of the sweep, write its results, and return them in short."""
+    from tune.spaces import open_space
+
+    if not config.listwise.enabled:
+        raise ConfigError("listwise.enabled=false leaves a sweep nothing to train: --set listwise.enabled=true.")
+    space = open_space(arguments.space, config, arguments.grid)
+    points = space.points(config)
+    trials = _num_trials(arguments.trials, len(points) if space.grid else None)
+    if arguments.parallel is not None and arguments.parallel < 1:
+        raise ConfigError(f"--parallel {arguments.parallel} cannot be used: at least 1.")
+    # Imported only now: with Ray and torch behind them they take seconds, and a mistake is answered at once.
+    from tune import results
+    from tune.study import best, num_told, open_storage, open_study, records
+
+    parts = json.dumps(results.digest_parts(space, config, arguments.cost))
+    folder = Artifact(store.root, "sweeps", hashlib.sha256(parts.encode()).hexdigest()[:16])
+    study = open_study(open_storage(folder), arguments.cost)
+    if num_told(study) < trials:
+        execute(folder, space, config, store, trials=trials, cost=arguments.cost, parallel=arguments.parallel)
+        study = open_study(open_storage(folder), arguments.cost)
+    lines = results.write(folder, study, space, config, store)
+    found = records(study)
+    winner = best(found)
+    if winner is None:
+        first = next((record.reason for record in found if record.reason), "see the log")
+        raise TrainingStopped(f"No trial of {len(found)} finished; the first failed with: {first}")
+    facts = {"trial": winner.number, "dev": winner.dev, "settings": winner.changes}
+    return {"folder": folder.url, "num_trials": num_told(study), "best": facts, "findings": lines}
+
+
+def execute(
+    folder: Artifact, space: "Space", config: RunConfig, store: Store, *, trials: int, cost: bool, parallel: int | None
+) -> None:
+    """Make what all trials share, then run those that are missing, as many at once as there is room for."""
+    import optuna
+
+    from rayrank.stages.cluster import start_ray
+    from rayrank.stages.graph import make_all
+    from tune import results
+    from tune.placement import of_a_trial, places
+    from tune.search import StudySearch
+    from tune.study import num_told, open_storage, records
+    from tune.trial import missing
+
+    optuna.logging.disable_default_handler()  # its lines belong in the log, not on the screen
+    optuna.logging.enable_propagation()
+    config = config.model_copy(update={"resources": of_a_trial(config.resources)})
+    start_ray()
+    room = min(places(config.resources), parallel or trials)
+    make_all(_shared(space, config), store, room)
+    search = StudySearch(
+        space, open_storage(folder), cost, config.training.seed, partial(missing, base=config, store=store)
+    )
+    for point in space.points(config)[:trials]:
+        search.study.enqueue_trial(point, skip_if_exists=True)
+    left = trials - num_told(search.study)
+    say(f"{left} of {trials} trials to run, {min(room, left)} at a time")
+    with live(lambda: results.live_table(search.study, list(space.dimensions), trials)):
+        _tuned(folder, search, space, config, store, left=left, room=room, cost=cost)
+    results.clear(records(search.study), config, store)
+
+
+def _tuned(
+    folder: Artifact, search: Any, space: "Space", config: RunConfig, store: Store, *, left: int, room: int, cost: bool
+) -> None:
+    import pyarrow.fs
+    import ray.tune
+
+    from tune.halving import ladder
+    from tune.trial import run_trial
+
+    # The study is the record: no event files, no files of Tune's own that outlive it, and Ctrl-C stays ours.
+    os.environ |= {
+        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+        "TUNE_DISABLE_SIGINT_HANDLER": "1",
+        "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    }
+    rungs = ladder(space, search.study, config.listwise.epochs, cost)
+    work = ray.tune.with_parameters(run_trial, base=config, store=store, cost=cost, rungs=rungs)
+    settings = ray.tune.RunConfig(
+        name=f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}",
+        storage_path=folder.path("tune"),
+        storage_filesystem=pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(folder.filesystem)),
+        verbose=0,
+    )
+    ray.tune.Tuner(
+        # A trial itself only waits for the workers of its training, which are placed by themselves; nothing at all is
+        # more than Tune can place, so it asks for a little memory and no core.
+        ray.tune.with_resources(work, {"memory": 1 << 20}),
+        tune_config=ray.tune.TuneConfig(
+            search_alg=search,
+            num_samples=left,
+            max_concurrent_trials=room,
+        ),
+        run_config=settings,
+    ).fit()
+    folder.remove_folder("tune")
+
+
+def _shared(space: "Space", config: RunConfig) -> list[tuple[str, RunConfig]]:
+    """Return the stages before the first trials, and the noise report where thresholds are tried."""
+    from tune.results import threshold_config
+    from tune.spaces import THRESHOLD
+
+    wanted = []
+    for point in space.points(config):
+        pointed = apply(config.model_dump(), point)
+        wanted += [(stage, pointed) for stage in flow.inputs("listwise", pointed)]
+    if THRESHOLD in space.dimensions:
+        wanted.append(("noise_report", threshold_config(config)))
+    return wanted
+
+
+def _num_trials(asked: int | None, most: int | None) -> int:
+    if asked is not None and asked < 1:
+        raise ConfigError(f"--trials {asked} cannot be used: at least 1.")
+    trials = asked or most or TRIALS
+    return min(trials, most) if most is not None else trials
+
+
+if __name__ == "__main__":
+    options = parser(__doc__)
+    options.add_argument("--space", default="default", help="default, n_minus, or a YAML file; default %(default)s")
+    options.add_argument("--trials", type=int, help=f"how many in all; {TRIALS}, or all of a grid, if not said")
+    options.add_argument(
+        "--parallel", type=int, help="trials at once at most; what the cluster has room for if not said"
+    )
+    options.add_argument("--grid", action="store_true", help="every combination of the space once, none stopped early")
+    options.add_argument("--cost", action="store_true", help="two aims: dev MRR@10, and the time to score a query")
+    arguments = options.parse_args()
+    run_task(arguments, lambda config, store: run(arguments, config, store))

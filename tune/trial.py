@@ -1,0 +1,93 @@
+"""A trial: the stages of one configuration, run on the cluster as any job runs them, with its figures told to Tune."""
+
+import logging
+import time
+from importlib import import_module
+from typing import Any
+
+import ray
+import ray.tune
+
+from rayrank import flow
+from rayrank.artifacts import Store
+from rayrank.config import RunConfig
+from rayrank.errors import RayrankError, StoppedEarly
+from rayrank.overrides import apply
+from rayrank.stages import listwise, rank_listwise
+from rayrank.training.loop import Log
+from tune.search import EPOCH, OUTCOME, REASON
+from tune.spaces import Changes, own_value
+from tune.study import COST, DEV
+
+log = logging.getLogger(__name__)
+
+
+def run_trial(changes: Changes, base: RunConfig, store: Store, cost: bool, rungs: Any) -> None:
+    """Make a trial's model, telling dev after every epoch, and end with its figures or with why there are none."""
+    # The settings as they were run to their end, so that there is something to compare with.
+    own = all(own_value(base, key) == value for key, value in changes.items())
+    told = _Told(base.listwise.epochs, None if own else rungs)
+    try:
+        figures = _figures(apply(base.model_dump(), changes), store, cost, told)
+    except StoppedEarly:
+        figures = {DEV: told.dev, OUTCOME: "stopped"}
+    except Exception as error:
+        log.exception("trial failed")
+        figures = {DEV: float("nan"), COST: float("nan"), OUTCOME: "failed", REASON: reason(error)}
+    ray.tune.report(figures)
+
+
+class _Told:
+    """Tells Tune of every measurement but the last, and the training whether it shall go on."""
+
+    def __init__(self, epochs: int, rungs: Any) -> None:
+        self._epochs, self._rungs = epochs, rungs
+        self._name = ray.tune.get_context().get_trial_id()
+        self.dev = float("nan")
+
+    def __call__(self, line: Log) -> bool:
+        # The last measurement is told at the end, with the model that it is of.
+        if line.dev is None or line.step == line.num_steps:
+            return True
+        self.dev = line.dev
+        epoch = max(1, round(line.step / line.num_steps * self._epochs))
+        ray.tune.report({DEV: line.dev, EPOCH: epoch})
+        return self._rungs is None or bool(ray.get(self._rungs.goes_on.remote(self._name, epoch, line.dev)))
+
+
+def missing(changes: Changes, base: RunConfig, store: Store) -> set[tuple[str, str]]:
+    """Return the artifacts a trial would make: stages and keys."""
+    config = apply(base.model_dump(), changes)
+    return {
+        (stage, flow.key(stage, config)) for stage in flow.plan("listwise", config) if not store.find(stage, config)
+    }
+
+
+def _figures(config: RunConfig, store: Store, cost: bool, told: _Told) -> dict[str, Any]:
+    started = time.monotonic()
+    for stage in flow.plan("listwise", config)[:-1]:
+        import_module(f"rayrank.stages.{stage}").run(config, store)
+    artifact = listwise.run(config, store, told)
+    manifest = artifact.manifest
+    facts = {name: manifest[name] for name in ("train_seconds", "num_steps", "best_step", "device", "key")}
+    figures = {DEV: manifest["dev"], EPOCH: config.listwise.epochs, OUTCOME: "finished"}
+    if cost:
+        scored = rank_listwise.run(config, store).manifest
+        facts["pairs_per_s"] = scored["num_candidates"] / max(scored["score_seconds"], 1e-9)
+        figures[COST] = 1000 * config.candidates.depth / facts["pairs_per_s"]
+    facts["seconds"] = round(time.monotonic() - started, 2)
+    return {**figures, **{f"fact/{name}": fact for name, fact in facts.items()}}
+
+
+def reason(error: Exception) -> str:
+    """Return why a trial failed, in a line."""
+    if isinstance(error, RayrankError):
+        return str(error)
+    failures = getattr(error, "worker_failures", {})
+    first = next(iter(failures.values()), error)
+    # Ray Train wraps what it heard of a worker that is gone.
+    if isinstance(getattr(first, "health_check_failure", first), ray.exceptions.RayActorError):
+        return "A worker of the training died: it was killed, or the machine ran out of memory."
+    first = getattr(first, "cause", None) or first
+    lines = [line.strip() for line in str(first).splitlines() if line.strip()]
+    return f"{type(first).__name__}: {lines[-1] if lines else 'no message'}"
