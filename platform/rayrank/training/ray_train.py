@@ -247,7 +247,7 @@ def _followed(
                 else:
                     line = Log(**said)
                     history.add(line)
-                    if report and answers and line.dev is not None:
+                    if report and answers is not None and line.dev is not None:
                         answers.put(report(line))
 
     follower = threading.Thread(target=follow, daemon=True)
@@ -258,7 +258,7 @@ def _followed(
         over.set()
         follower.join(timeout=30)
         board.shutdown()
-        if answers:
+        if answers is not None:
             answers.shutdown()
         if stopped:
             # Says more than what Ray Train made of it.
