@@ -85,20 +85,3 @@ def pair_lengths(
     if len(body) and body.min() < 0:
         raise ValueError(f"an input of {length} ids has no room for a prefix of {prefix.max()}")
     return prefix, body
-
-
-def assemble(starts: Ragged, passages: Ragged, query_rows: Rows, passage_rows: Rows, sep: int, length: int) -> Pairs:
-    """Return each pair of rows as one input of at most `length` ids."""
-    prefix, body = pair_lengths(starts, passages, query_rows, passage_rows, length)
-    offsets = np.concatenate([[0], np.cumsum(prefix + body + 1)])
-    ids = np.empty(offsets[-1], np.int32)
-    _copy(ids, offsets[:-1], starts, query_rows, prefix)
-    _copy(ids, offsets[:-1] + prefix, passages, passage_rows, body)
-    ids[offsets[1:] - 1] = sep
-    return Pairs(ids, offsets, prefix)
-
-
-def _copy(target: Ids, places: Rows, source: Ragged, rows: Rows, lengths: Rows) -> None:
-    """Copy the first `lengths` ids of each row to its place, all rows at once."""
-    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    target[np.repeat(places, lengths) + within] = source.values[np.repeat(source.offsets[rows], lengths) + within]

@@ -16,7 +16,7 @@ from rayrank.modeling.packed_attention import _compiled, _dense, _dropping, _kep
 from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.scorer import Scorer
 from rayrank.modeling.strm import PackedCodes, packed_codes
-from rayrank.text.pairs import Ragged, Rows, assemble
+from rayrank.text.pairs import Ragged, Rows
 from rayrank.text.words import CONTINUES, STARTS
 
 CPU = torch.device("cpu")
@@ -78,19 +78,20 @@ def inputs(batch: PackedBatch) -> list[list[int]]:
 
 def test_padded_and_packed_batches_hold_the_inputs_put_together_one_by_one() -> None:
     source, (queries, passages) = texts(), rows(40)
-    pairs = assemble(source.starts, source.passages, queries, passages, SEP, source.length)
-    expected = [pairs.ids[start:stop].tolist() for start, stop in pairwise(pairs.offsets)]
+    expected, types = [], []
+    for query, passage in zip(queries, passages, strict=True):
+        start, body = source.starts[query].tolist(), source.passages[passage].tolist()
+        expected.append([*start, *body][: source.length - 1] + [SEP])
+        types += [0] * len(start) + [1] * (len(expected[-1]) - len(start))
 
     padded = source.padded(queries, passages, CPU)
     packed = source.packed(queries, passages, 2048, CPU)
 
-    assert [row[: int(mask.sum())].tolist() for row, mask in zip(padded.ids, padded.attention_mask, strict=True)] == (
-        expected
-    )
-    assert inputs(packed) == expected
     present = padded.attention_mask.bool()
     count = int(present.sum())
-    assert padded.token_types[present].tolist() == pairs.token_types().tolist() == packed.token_types[:count].tolist()
+    assert [row[mask].tolist() for row, mask in zip(padded.ids, present, strict=True)] == expected
+    assert inputs(packed) == expected
+    assert padded.token_types[present].tolist() == packed.token_types[:count].tolist() == types
     assert (padded.ids[~present] == PAD).all()
     assert (packed.ids[count:] == PAD).all()
     assert packed.positions().max() < source.length

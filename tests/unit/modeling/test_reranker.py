@@ -6,10 +6,10 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from rayrank.config import MINILM, EncoderConfig, StrmConfig
-from rayrank.modeling.batches import pad
+from rayrank.modeling.batches import PaddedBatch, PairTexts
 from rayrank.modeling.encoder import load_encoder
 from rayrank.modeling.reranker import Reranker, listwise_head, relevance_score
-from rayrank.text.pairs import Pairs, Ragged, SpecialIds, assemble, prefixes
+from rayrank.text.pairs import Ragged, SpecialIds, prefixes
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
 
@@ -26,13 +26,14 @@ def bert() -> PreTrainedTokenizerFast:
     return load_tokenizer(MINILM)
 
 
-def pairs_of(bert: PreTrainedTokenizerFast, rows: list[tuple[int, int]]) -> Pairs:
+def batch_of(bert: PreTrainedTokenizerFast, rows: list[tuple[int, int]]) -> PaddedBatch:
     def ids(texts: list[str]) -> Ragged:
         return Ragged.of([bert(text, add_special_tokens=False).input_ids for text in texts])
 
     starts = prefixes(ids(QUERIES), None, SpecialIds(bert.cls_token_id, bert.sep_token_id), 64)
     chosen = np.array(rows)
-    return assemble(starts, ids(PASSAGES), chosen[:, 0], chosen[:, 1], bert.sep_token_id, 180)
+    texts = PairTexts(starts, ids(PASSAGES), 180, bert.pad_token_id, bert.sep_token_id)
+    return texts.padded(chosen[:, 0], chosen[:, 1], torch.device("cpu"))
 
 
 FORMS = [StrmConfig(form="off"), StrmConfig(), StrmConfig(first_layer=1), StrmConfig(form="bias")]
@@ -49,8 +50,8 @@ def test_a_pairs_score_does_not_depend_on_the_rest_of_its_batch(
     rows = [(q, p) for q in range(2) for p in range(3)]
 
     with torch.no_grad():
-        together = model(pad(pairs_of(bert, rows), bert.pad_token_id))
-        alone = torch.cat([model(pad(pairs_of(bert, [row]), bert.pad_token_id)) for row in rows])
+        together = model(batch_of(bert, rows))
+        alone = torch.cat([model(batch_of(bert, [row])) for row in rows])
 
     assert together.shape == (6, 2)
     assert together.dtype == torch.float32
@@ -60,7 +61,7 @@ def test_a_pairs_score_does_not_depend_on_the_rest_of_its_batch(
 def test_a_listwise_head_made_of_a_pointwise_one_gives_the_same_scores(bert: PreTrainedTokenizerFast) -> None:
     torch.manual_seed(0)
     model = Reranker(load_encoder(EncoderConfig(layers=1), word_table(bert)), 2).eval()
-    batch = pad(pairs_of(bert, [(0, 0), (0, 1), (1, 2)]), bert.pad_token_id)
+    batch = batch_of(bert, [(0, 0), (0, 1), (1, 2)])
 
     with torch.no_grad():
         before = relevance_score(model(batch))

@@ -5,10 +5,12 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from transformers import PreTrainedTokenizerFast
 
 from rayrank.config import MINILM
-from rayrank.text.pairs import Ragged, SpecialIds, assemble, prefixes
+from rayrank.modeling.batches import PaddedBatch, PairTexts
+from rayrank.text.pairs import Ragged, Rows, SpecialIds, prefixes
 from rayrank.text.pieces import load_tokenizer
 
 TEXTS = ["where is the bogue", "who", "an insouciantly long-winded answer about the red house on the hill", "42 metres"]
@@ -27,30 +29,38 @@ def special(bert: PreTrainedTokenizerFast) -> SpecialIds:
     return SpecialIds(bert.cls_token_id, bert.sep_token_id)
 
 
+def inputs(
+    starts: Ragged, passages: Ragged, query_rows: Rows, passage_rows: Rows, sep: int, length: int
+) -> PaddedBatch:
+    return PairTexts(starts, passages, length, 0, sep).padded(query_rows, passage_rows, torch.device("cpu"))
+
+
+def unpadded(batch: PaddedBatch, values: torch.Tensor) -> list[list[int]]:
+    return [row[mask.bool()].tolist() for row, mask in zip(values, batch.attention_mask, strict=True)]
+
+
 def test_a_pair_without_type_equals_the_tokenizers_own_pair(bert: PreTrainedTokenizerFast) -> None:
     texts = plain(bert, TEXTS)
     rows = np.array([(q, p) for q in range(4) for p in range(4)])
 
-    pairs = assemble(prefixes(texts, None, special(bert), 64), texts, rows[:, 0], rows[:, 1], bert.sep_token_id, 180)
+    pairs = inputs(prefixes(texts, None, special(bert), 64), texts, rows[:, 0], rows[:, 1], bert.sep_token_id, 180)
 
     own = bert([TEXTS[q] for q in rows[:, 0]], [TEXTS[p] for p in rows[:, 1]], return_token_type_ids=True)
-    types = np.split(pairs.token_types(), pairs.offsets[1:-1])
-    ids = np.split(pairs.ids, pairs.offsets[1:-1])
-    assert [row.tolist() for row in ids] == own.input_ids
-    assert [row.tolist() for row in types] == own.token_type_ids
+    assert unpadded(pairs, pairs.ids) == own.input_ids
+    assert unpadded(pairs, pairs.token_types) == own.token_type_ids
 
 
 def test_the_type_stands_before_the_query_with_its_own_separator(bert: PreTrainedTokenizerFast) -> None:
     queries, types = plain(bert, ["where is the bogue"]), plain(bert, ["location"])
     passages = plain(bert, ["in the bay"])
 
-    pairs = assemble(
+    pairs = inputs(
         prefixes(queries, types, special(bert), 64), passages, np.array([0]), np.array([0]), bert.sep_token_id, 180
     )
 
-    pieces = bert.convert_ids_to_tokens(pairs.ids.tolist())
+    pieces = bert.convert_ids_to_tokens(pairs.ids[0].tolist())
     assert pieces == "[CLS] location [SEP] where is the bog ##ue [SEP] in the bay [SEP]".split()
-    assert pairs.token_types().tolist() == [0] * 9 + [1] * 4
+    assert pairs.token_types[0].tolist() == [0] * 9 + [1] * 4
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -62,13 +72,14 @@ def test_only_the_passage_is_cut_and_every_input_fits(seed: int) -> None:
     query_rows = np.array([rng.randrange(6) for _ in range(40)])
     passage_rows = np.array([rng.randrange(8) for _ in range(40)])
 
-    pairs = assemble(starts, passages, query_rows, passage_rows, 2, length=32)
+    pairs = inputs(starts, passages, query_rows, passage_rows, 2, length=32)
 
+    ids, types = unpadded(pairs, pairs.ids), unpadded(pairs, pairs.token_types)
     for i, (q, p) in enumerate(zip(query_rows, passage_rows, strict=True)):
         head = [1, *queries[q][:12].tolist(), 2]
         expected = [*head, *passages[p].tolist()][:31] + [2]
-        assert pairs.ids[pairs.offsets[i] : pairs.offsets[i + 1]].tolist() == expected
-        assert pairs.prefix[i] == len(head)
+        assert ids[i] == expected
+        assert types[i].count(0) == len(head)
 
 
 def test_a_column_of_lists_is_read_as_it_is_also_when_sliced() -> None:
@@ -82,4 +93,4 @@ def test_a_column_of_lists_is_read_as_it_is_also_when_sliced() -> None:
 
 def test_a_prefix_that_leaves_no_room_is_refused() -> None:
     with pytest.raises(ValueError, match="no room for a prefix of 9"):
-        assemble(Ragged.of([range(9)]), Ragged.of([[1]]), np.array([0]), np.array([0]), 2, length=8)
+        inputs(Ragged.of([range(9)]), Ragged.of([[1]]), np.array([0]), np.array([0]), 2, length=8)
