@@ -23,6 +23,9 @@ from rayrank.pretrained import locate
 PAPER = StrmConfig()
 """STRM as the paper has it."""
 
+SMALLEST_HEAD = 16
+"""FlexAttention has no kernel for narrower heads."""
+
 BIAS_SCALE = 100.0
 """The bias is this times its parameter. Adam moves a parameter by about the learning rate a step, 3e-5 and the like;
 so the bias can move by 3 in a thousand steps, enough to all but hide a piece."""
@@ -58,8 +61,8 @@ class Encoder(nn.Module):
         elif self._per_layer:
             raise _layers_alike(base, strm)
         # In a packed batch it is the caller who says at which position of its sequence a piece stands.
-        self.packs = numbers_its_layers(base) and hasattr(getattr(base, "embeddings", None), "position_embeddings")
-
+        counts_positions = hasattr(getattr(base, "embeddings", None), "position_embeddings")
+        self.packs = numbers_its_layers(base) and counts_positions and _head_size(base) >= SMALLEST_HEAD
         self._places: Tensor | None = None
         _before_last_output(base, self._taken)
 
@@ -116,6 +119,10 @@ class Encoder(nn.Module):
             return None
         # The value is scaled, the gradient is not: a hundredfold gradient would be all that clipping sees.
         return self.strm_bias + (BIAS_SCALE - 1) * self.strm_bias.detach()
+
+
+def _head_size(base: PreTrainedModel) -> int:
+    return int(base.config.hidden_size // base.config.num_attention_heads)
 
 
 def _before_last_output(base: PreTrainedModel, hook: Callable[..., Any]) -> None:

@@ -8,6 +8,7 @@ to one then, where SDPA's adds up to one on average.
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +20,16 @@ from rayrank.modeling.strm import PackedCodes
 BLOCK, FINE_BLOCK = 128, 64
 """Positions a block of the mask; blocks that no sequence spans cost nothing, so short ones cost less. The kernel that
 computes gradients has no blocks so short."""
+
+
+class Dropping(NamedTuple):
+    """Which weights of one layer dropout leaves out; not a mask, which would be size by size."""
+
+    of_heads: Tensor
+    of_queries: Tensor
+    of_keys: Tensor
+    limit: Tensor
+    """One number; not a Python one, for which the kernel would be compiled anew."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +51,7 @@ class PackedMasks:
         """Return what each position reads in one layer."""
         changed = layer in self.layers
         bias = self.bias[layer] if changed and self.bias is not None else None
-        dropping = _dropping(dropout, query.device) if dropout else None
+        dropping = _dropping(dropout, query.shape[1], query.shape[2], query.device) if dropout else None
         masked = changed and bias is None
         if not query.is_cuda:
             return _dense(query, key, value, masked, *self.codes, bias, dropping)
@@ -65,7 +76,7 @@ def packed_masks(codes: PackedCodes, offsets: Tensor, layers: Container[int], bi
 
 def _flex(
     query: Tensor, key: Tensor, value: Tensor, masked: bool, seq: Tensor, word: Tensor, open_to: Tensor,
-    bias: Tensor | None, dropping: Tensor | None, fine: bool, num_blocks: Tensor, blocks: Tensor,
+    bias: Tensor | None, dropping: Dropping | None, fine: bool, num_blocks: Tensor, blocks: Tensor,
 ) -> Tensor:  # fmt: skip
     size, block = query.shape[2], FINE_BLOCK if fine else BLOCK
     options = {"fwd_BLOCK_M": block, "fwd_BLOCK_N": block} if fine else None
@@ -107,7 +118,7 @@ def _compiled() -> Callable[..., Tensor]:
 
 def _dense(
     query: Tensor, key: Tensor, value: Tensor, masked: bool, seq: Tensor, word: Tensor, open_to: Tensor,
-    bias: Tensor | None, dropping: Tensor | None,
+    bias: Tensor | None, dropping: Dropping | None,
 ) -> Tensor:  # fmt: skip
     same = seq[:, None] == seq
     allowed = (word[:, None] == word) | (open_to == seq[:, None])
@@ -121,19 +132,20 @@ def _dense(
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
 
-def _dropping(share: float, device: torch.device) -> Tensor:
-    """Return a seed for one layer of one batch, and the number below which a weight is dropped."""
-    seed = torch.randint(1 << 16, (1,), device=device)
-    return torch.cat([seed, torch.full_like(seed, int(share * (1 << 16)))]).to(torch.int32)
+def _dropping(share: float, heads: int, size: int, device: torch.device) -> Dropping:
+    """Return a random number for each head, query and key of one layer, and the limit below which a weight drops."""
+    of_heads, of_queries, of_keys = (
+        torch.randint(1 << bits, (count,), device=device, dtype=torch.int32)
+        for bits, count in ((15, heads), (16, size), (16, size))
+    )
+    # Odd, so that no two numbers become one.
+    return Dropping(of_heads | 1, of_queries, of_keys, torch.full((1,), share * (1 << 16), device=device).int())
 
 
-def _kept(dropping: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """Return whether a weight stays: a mixture of its place and the seed, which backward can compute again."""
-    mixed, limit = dropping[0], dropping[1]
-    for part in (head, query >> 16, query & 0xFFFF, key >> 16, key & 0xFFFF):
-        # Sixteen bits by fifteen: nothing overflows, which compilers do not agree on.
-        mixed = ((mixed ^ part) * 25173 + 13849) & 0xFFFF
-        mixed = ((mixed ^ (mixed >> 7)) * 28411) & 0xFFFF
-        mixed = mixed ^ (mixed >> 9)
+def _kept(dropping: Dropping, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """Return whether a weight stays: the numbers of its place mixed, which backward can compute again."""
+    # Sixteen bits by fifteen: nothing overflows, which compilers do not agree on.
+    mixed = ((dropping.of_queries[query] ^ dropping.of_keys[key]) * dropping.of_heads[head]) & 0xFFFF
+    mixed = ((mixed ^ (mixed >> 8)) * 28411) & 0xFFFF
     # A piece always sees itself, so that no softmax is over nothing.
-    return (mixed >= limit) | (query == key)
+    return (mixed >= dropping.limit[0]) | (query == key)

@@ -111,19 +111,21 @@ def fit(
     # Pre-trained weights come in the mode for scoring, without dropout.
     model.train()
     measured = {math.ceil(per_epoch * part / training.evaluations) for part in range(1, training.evaluations + 1)}
-    started, seen = time.monotonic(), 0
+    started, seen, unread = time.monotonic(), 0, []
     for step, examples in _batches(phase, config.batch_size, per_epoch, state.step, num_steps):
         # Dropout too is a function of the step, so that a resumed run draws what the unbroken one drew.
         torch.manual_seed(hash((training.seed, step, rank)) % (1 << 63))
-        loss, spread, norm = _step(model, phase, optimizer, examples, config, (rank, world), device, step)
+        unread.append(_step(model, phase, optimizer, examples, config, (rank, world), device))
         schedule.step()
         state.step = step + 1
         seen += len(examples)
-        _watch(state, loss, spread, phase.chance_loss)
         measure = step % per_epoch + 1 in measured or state.step == num_steps
         save = measure or state.step % save_every == 0
         if not save and state.step % LOG_EVERY:
             continue
+        # Only now: the device has nothing to do while its numbers are read.
+        loss, norm = _watch(state, torch.stack(unread).tolist(), phase.chance_loss, config.lr)
+        unread.clear()
         elapsed = time.monotonic() - started
         line = Log(state.step, num_steps, loss, float(schedule.get_last_lr()[0]), norm, seen / elapsed)
         if measure:
@@ -202,8 +204,8 @@ def _batches(phase: Phase, size: int, per_epoch: int, start: int, stop: int) -> 
 
 def _step(
     model: nn.Module, phase: Phase, optimizer: AdamW, examples: list[Any], config: PhaseConfig,
-    place: tuple[int, int], device: torch.device, step: int,
-) -> tuple[float, float, float]:  # fmt: skip
+    place: tuple[int, int], device: torch.device,
+) -> Tensor:  # fmt: skip
     """Learn one batch, this rank's share of it, and return the loss, the spread of the scores and the gradient norm."""
     rank, world = place
     mine = examples[rank::world]
@@ -224,15 +226,10 @@ def _step(
         scores.append(scored.detach().float().flatten())
     # Together, and the same on all ranks: what one rank stops for, all stop for.
     total, spread = _mean_over_ranks(torch.stack([total, torch.cat(scores).std(correction=0)]))
-    if not torch.isfinite(total):
-        raise TrainingStopped(
-            f"The loss at step {step} is {total.item()}: lower the learning rate (now {config.lr:g}) or raise the "
-            f"warm-up; the last checkpoint is untouched."
-        )
     norm = nn.utils.clip_grad_norm_(model.parameters(), config.clip)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return total.item(), spread.item(), float(norm)
+    return torch.stack([total, spread, norm])
 
 
 def _meeting_others(model: nn.Module, last: bool) -> AbstractContextManager[None]:
@@ -249,15 +246,23 @@ def _mean_over_ranks(value: Tensor) -> Tensor:
     return value
 
 
-def _watch(state: State, loss: float, spread: float, chance: float) -> None:
-    """Stop a run whose scores have become one number."""
-    flat = spread < 1e-3 and abs(loss - chance) < 0.02 * chance
-    state.flat_steps = state.flat_steps + 1 if flat else 0
-    if state.flat_steps >= COLLAPSE_STEPS:
-        raise TrainingStopped(
-            f"The scores collapsed: for {COLLAPSE_STEPS} steps every passage got the same score and the loss stayed at "
-            f"{chance:.3f}, that of guessing; lower the learning rate, raise the warm-up, or check the labels."
-        )
+def _watch(state: State, steps: list[list[float]], chance: float, lr: float) -> tuple[float, float]:
+    """Stop a run whose loss is no number or whose scores have become one; return the last loss and gradient norm."""
+    for step, (loss, spread, _) in enumerate(steps, state.step - len(steps)):
+        if not math.isfinite(loss):
+            raise TrainingStopped(
+                f"The loss at step {step} is {loss}: lower the learning rate (now {lr:g}) or raise the warm-up; the "
+                f"last checkpoint is untouched."
+            )
+        flat = spread < 1e-3 and abs(loss - chance) < 0.02 * chance
+        state.flat_steps = state.flat_steps + 1 if flat else 0
+        if state.flat_steps >= COLLAPSE_STEPS:
+            raise TrainingStopped(
+                f"The scores collapsed: for {COLLAPSE_STEPS} steps every passage got the same score and the loss "
+                f"stayed at {chance:.3f}, that of guessing; lower the learning rate, raise the warm-up, or check the "
+                f"labels."
+            )
+    return steps[-1][0], steps[-1][2]
 
 
 def _plain(model: nn.Module) -> nn.Module:

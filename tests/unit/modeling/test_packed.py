@@ -12,7 +12,7 @@ from transformers import AlbertConfig, AlbertModel, BertConfig, BertModel, Rober
 from rayrank.config import StrmConfig
 from rayrank.modeling.batches import PackedBatch, PairTexts
 from rayrank.modeling.encoder import Encoder
-from rayrank.modeling.packed_attention import _compiled, _dense, _dropping, _kept, packed_masks
+from rayrank.modeling.packed_attention import _dense, _dropping, _flex, _kept, packed_masks
 from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.scorer import Scorer
 from rayrank.modeling.strm import PackedCodes, packed_codes
@@ -52,10 +52,10 @@ def model(strm: StrmConfig, kind: str = "bert") -> Reranker:
     words[VOCABULARY // 2 :] = CONTINUES
     shape = {
         "vocab_size": VOCABULARY,
-        "hidden_size": 16,
+        "hidden_size": 32,
         "num_hidden_layers": 3,
         "num_attention_heads": 2,
-        "intermediate_size": 32,
+        "intermediate_size": 64,
         "max_position_embeddings": 64,
     }
     # RoBERTa's positions count from behind its padding's id, ALBERT has one layer that it repeats.
@@ -120,7 +120,7 @@ def test_packed_and_padded_batches_have_the_same_logits_and_gradients(
     assert padded.std() > 0.01
     assert padded_gradients.keys() == packed_gradients.keys()
     for name, gradient in padded_gradients.items():
-        assert torch.allclose(gradient, packed_gradients[name], atol=1e-4), name
+        assert torch.allclose(gradient, packed_gradients[name], rtol=1e-4, atol=3e-4), name
 
 
 @pytest.mark.parametrize(("kind", "packed"), [("bert", False), ("bert", True), ("roberta", True), ("albert", False)])
@@ -131,7 +131,7 @@ def test_states_computed_at_first_positions_alone_are_those_of_the_whole_batch(k
         whole, firsts = encoder(batch), encoder.firsts(batch)
 
     expected = whole[0, batch.offsets[:12]] if isinstance(batch, PackedBatch) else whole[:, 0]
-    assert firsts.shape == (12, 16)
+    assert firsts.shape == (12, 32)
     assert torch.allclose(firsts, expected, atol=1e-5)
     with torch.no_grad():
         assert encoder(batch).shape == whole.shape
@@ -151,7 +151,7 @@ def test_the_rest_of_the_last_layer_is_computed_at_first_positions_alone() -> No
 def test_dropout_leaves_out_its_share_of_what_others_say_anew_each_time() -> None:
     places, heads = torch.arange(200), torch.arange(4)[:, None, None]
     torch.manual_seed(0)
-    first, second = (_kept(_dropping(0.3, CPU), heads, places[:, None], places) for _ in range(2))
+    first, second = (_kept(_dropping(0.3, 4, 200, CPU), heads, places[:, None], places) for _ in range(2))
     others = ~torch.eye(200, dtype=torch.bool)
 
     assert first[:, ~others].all()
@@ -175,7 +175,7 @@ def test_what_dropout_leaves_is_what_a_dense_mask_leaves(device: torch.device) -
     torch.manual_seed(1)
     found = masks.attend(0, query, key, value, dropout=0.2)
     torch.manual_seed(1)
-    dropping = _dropping(0.2, device)
+    dropping = _dropping(0.2, 2, 512, device)
 
     kept = _kept(
         dropping,
@@ -196,11 +196,12 @@ def test_the_compiled_kernel_computes_what_the_dense_mask_says() -> None:
         masks = packed_masks(codes, batch.offsets, (), None)
     query, key, value = torch.randn(3, 1, 2, 512, 16)
     # The bias asks all that the mask asks, and to compile takes long.
-    bias, dropping = torch.randn(2), _dropping(0.2, CPU)
+    bias, dropping = torch.randn(2), _dropping(0.2, 2, 512, CPU)
     parts = (query, key, value, False, *codes, bias, dropping)
 
     with torch.inference_mode():
-        found = _compiled()(*parts, masks.fine, masks.num_blocks, masks.blocks)
+        # For one length: for any, the compiler for CPUs writes C++ that is none.
+        found = torch.compile(_flex, dynamic=False)(*parts, masks.fine, masks.num_blocks, masks.blocks)
         assert torch.allclose(found, _dense(*parts), atol=1e-5)
 
 
