@@ -46,6 +46,8 @@ class PackedBatch(NamedTuple):
     offsets: Tensor
     """Where each sequence begins, filling included, and the row's length."""
     num_inputs: int
+    longest: int
+    """No sequence is longer."""
 
     def positions(self) -> Tensor:
         """Return each position counted within its sequence."""
@@ -105,7 +107,12 @@ class PairTexts:
         ids, types = self._read(facts[:, of_pair], within)
         is_filling = seq >= len(total)
         return PackedBatch(
-            ids.masked_fill(is_filling, self.pad_id), types.masked_fill(is_filling, 0), seq, ends, len(total)
+            ids.masked_fill(is_filling, self.pad_id),
+            types.masked_fill(is_filling, 0),
+            seq,
+            ends,
+            len(total),
+            self.length,
         )
 
     def _facts(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> tuple[Tensor, Rows]:

@@ -105,7 +105,8 @@ class Encoder(nn.Module):
         codes = PackedCodes(seq, seq, seq)
         if self.words is not None:
             codes = packed_codes(batch.ids, seq, self.words, self.strm.representative)
-        options: dict[str, Any] = {"layer_masks": packed_masks(codes, batch.offsets, self.layers, self._scaled_bias())}
+        masks = packed_masks(codes, batch.offsets, batch.longest, self.layers, self._scaled_bias())
+        options: dict[str, Any] = {"layer_masks": masks}
         if getattr(self.base.config, "type_vocab_size", 0) > 1:
             options["token_type_ids"] = batch.token_types[None]
         # Some encoders count positions from behind the padding's id.

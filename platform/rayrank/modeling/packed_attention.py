@@ -1,8 +1,9 @@
-"""Attention over packed batches: one row of many sequences, each of which sees only itself, through FlexAttention.
+"""Attention over packed batches: one row of many sequences, each of which sees only itself.
 
-On a CPU, where FlexAttention cannot be trained, the same rules become one dense mask: the reference, not a fast path.
-Dropout leaves logits out before the softmax, not weights after it, which FlexAttention cannot: what is left adds up
-to one then, where SDPA's adds up to one on average.
+Layers with STRM go through FlexAttention, plain ones through FlashAttention, which knows no masks and is the faster.
+On a CPU, where neither can be trained, the same rules become one dense mask: the reference, not a fast path.
+FlexAttention's dropout leaves logits out before the softmax, not weights after it, which it cannot: what is left adds
+up to one then, where SDPA's adds up to one on average.
 """
 
 from collections.abc import Callable, Container
@@ -15,11 +16,15 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
+from rayrank.modeling.batches import SHORT
 from rayrank.modeling.strm import PackedCodes
 
 BLOCK, FINE_BLOCK = 128, 64
 """Positions a block of the mask; blocks that no sequence spans cost nothing, so short ones cost less. The kernel that
 computes gradients has no blocks so short."""
+
+
+OLDEST_WITH_FLASH = (8, 0)
 
 
 class Dropping(NamedTuple):
@@ -44,12 +49,19 @@ class PackedMasks:
     """For each block of queries how many blocks of keys its sequences span."""
     blocks: Tensor
     """Which those are; the same numbers answer which queries a block of keys is for."""
+    bounds: Tensor
+    """Where sequences begin and the row ends; as many numbers for every row of one length, the last ones alike."""
+    longest: int
+    """No sequence is longer."""
+    has_flash: bool
     bias: Tensor | None = None
     """(layers, heads), added to a logit where STRM would forbid it."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
         """Return what each position reads in one layer."""
         changed = layer in self.layers
+        if not changed and self.has_flash and query.dtype in (torch.bfloat16, torch.float16):
+            return _flash(query, key, value, self.bounds, self.longest, dropout)
         bias = self.bias[layer] if changed and self.bias is not None else None
         dropping = _dropping(dropout, query.shape[1], query.shape[2], query.device) if dropout else None
         masked = changed and bias is None
@@ -62,7 +74,9 @@ class PackedMasks:
         )  # fmt: skip
 
 
-def packed_masks(codes: PackedCodes, offsets: Tensor, layers: Container[int], bias: Tensor | None) -> PackedMasks:
+def packed_masks(
+    codes: PackedCodes, offsets: Tensor, longest: int, layers: Container[int], bias: Tensor | None
+) -> PackedMasks:  # fmt: skip
     """Return the masks of one batch; sequences lie in order, so a block's sequences span one run of blocks."""
     fine = not torch.is_grad_enabled()
     block = FINE_BLOCK if fine else BLOCK
@@ -71,7 +85,19 @@ def packed_masks(codes: PackedCodes, offsets: Tensor, layers: Container[int], bi
     numbers = torch.arange(len(low), device=low.device)
     blocks = (low[:, None] + numbers).clamp(max=len(low) - 1)
     counts, blocks = (tensor.to(torch.int32)[None, None] for tensor in (high - low + 1, blocks))
-    return PackedMasks(layers, codes, fine, counts, blocks, bias)
+    size = len(codes.seq)
+    spare = max(0, size // SHORT + size // longest + 2 - len(offsets))
+    bounds = functional.pad(offsets, (0, spare), value=size).to(torch.int32)
+    has_flash = offsets.is_cuda and torch.cuda.get_device_capability(offsets.device) >= OLDEST_WITH_FLASH
+    return PackedMasks(layers, codes, fine, counts, blocks, bounds, longest, has_flash, bias)
+
+
+def _flash(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, dropout: float) -> Tensor:
+    # What torch.nn.attention.varlen_attn calls; that one has no dropout.
+    rows = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    found = torch.ops.aten._flash_attention_forward(*rows, bounds, bounds, longest, longest, dropout, False, False)
+    attended: Tensor = found[0]
+    return attended.transpose(0, 1)[None]
 
 
 def _flex(

@@ -123,6 +123,25 @@ def test_packed_and_padded_batches_have_the_same_logits_and_gradients(
         assert torch.allclose(gradient, packed_gradients[name], rtol=1e-4, atol=3e-4), name
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("form", FORMS)
+def test_in_half_precision_packed_and_padded_batches_agree_as_far_as_it_goes(form: str) -> None:
+    device = torch.device("cuda")
+    source, (queries, passages), reranker = texts(), rows(12), model(FORMS[form]).to(device)
+    found = []
+    for batch in (source.padded(queries, passages, device), source.packed(queries, passages, 512, device)):
+        reranker.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            logits = reranker(batch)
+        logits.square().sum().backward()
+        gradients = torch.cat([weight.grad.flatten() for weight in reranker.parameters() if weight.grad is not None])
+        found.append((logits.detach(), gradients))
+
+    (padded, padded_gradients), (packed, packed_gradients) = found
+    assert torch.allclose(padded, packed, atol=1e-2)
+    assert torch.cosine_similarity(padded_gradients, packed_gradients, dim=0) > 0.999
+
+
 @pytest.mark.parametrize(("kind", "packed"), [("bert", False), ("bert", True), ("roberta", True), ("albert", False)])
 def test_states_computed_at_first_positions_alone_are_those_of_the_whole_batch(kind: str, packed: bool) -> None:
     source, (queries, passages), encoder = texts(), rows(12), model(StrmConfig(), kind).encoder
@@ -170,7 +189,7 @@ def test_dropout_leaves_out_its_share_of_what_others_say_anew_each_time() -> Non
 def test_what_dropout_leaves_is_what_a_dense_mask_leaves(device: torch.device) -> None:
     source, (queries, passages) = texts(), rows(12)
     batch = source.packed(queries, passages, 512, device)
-    masks = packed_masks(PackedCodes(*[batch.seq.to(torch.int32)] * 3), batch.offsets, (), None)
+    masks = packed_masks(PackedCodes(*[batch.seq.to(torch.int32)] * 3), batch.offsets, batch.longest, (), None)
     query, key, value = torch.randn(3, 1, 2, 512, 16, device=device)
     torch.manual_seed(1)
     found = masks.attend(0, query, key, value, dropout=0.2)
@@ -193,7 +212,7 @@ def test_the_compiled_kernel_computes_what_the_dense_mask_says() -> None:
     batch, words = source.packed(queries, passages, 512, CPU), np.arange(VOCABULARY, dtype=np.int8) % 2
     codes = packed_codes(batch.ids, batch.seq, torch.from_numpy(words))
     with torch.inference_mode():
-        masks = packed_masks(codes, batch.offsets, (), None)
+        masks = packed_masks(codes, batch.offsets, batch.longest, (), None)
     query, key, value = torch.randn(3, 1, 2, 512, 16)
     # The bias asks all that the mask asks, and to compile takes long.
     bias, dropping = torch.randn(2), _dropping(0.2, 2, 512, CPU)
