@@ -47,13 +47,13 @@ def kill_all(process: subprocess.Popen[str]) -> None:
 
 
 def broken_off(
-    stage: str, storage: Path, trained: Path, kill: Callable[[subprocess.Popen[str]], None]
+    stage: str, storage: Path, trained: Path, kill: Callable[[subprocess.Popen[str]], None], *more: str
 ) -> subprocess.Popen[str]:
     """Start a phase on a copy of what it needs, and kill once its first checkpoint is there and its end is not."""
     shutil.copytree(trained, storage)
     for later in list(JOBS)[list(JOBS).index(stage) :]:
         shutil.rmtree(storage / later)
-    process = subprocess.Popen(command(JOBS[stage], storage), text=True, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command(JOBS[stage], storage, *more), text=True, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 180
     # Ray Train writes this once it counts on a checkpoint.
     while not list(storage.glob(f"{stage}/*/checkpoints/checkpoint_manager_snapshot.json")):
@@ -99,6 +99,18 @@ def test_a_killed_driver_goes_on_from_its_last_checkpoint(trained: Path, tmp_pat
     assert re.search(r"pointwise: going on from the checkpoint at step [123]0", again.stderr), again.stderr
     assert_same_end("pointwise", tmp_path / "storage", trained)
     assert not list((tmp_path / "storage").glob("pointwise/*/checkpoints"))
+
+
+def test_a_worker_lost_more_often_than_allowed_is_one_sentence(trained: Path, tmp_path: Path) -> None:
+    process = broken_off("pointwise", tmp_path / "storage", trained, kill_worker, "--set", "resources.retries=0")
+
+    _, said = process.communicate(timeout=300)
+
+    assert process.returncode == 2, said
+    assert re.search(
+        r"^error: Training lost its workers more than resources\.retries=0 times: .*; run the same", said, re.M
+    )
+    assert "Traceback" not in said
 
 
 def test_two_workers_have_the_loss_curve_of_one_with_the_whole_batch(trained: Path, tmp_path: Path) -> None:

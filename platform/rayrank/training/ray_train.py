@@ -280,9 +280,11 @@ def _own_interrupts() -> Iterator[None]:
 
 def _explained(error: ray.train.TrainingFailedError, resources: ResourcesConfig) -> Exception:
     """Return a lost worker as a sentence; anything else is a fault that should be seen whole."""
-    failures = getattr(error, "worker_failures", {})
-    if failures and all(isinstance(failure, ray.exceptions.RayError) for failure in failures.values()):
-        first = str(next(iter(failures.values()))).strip().split("\n")[0].rstrip(".")
+    # A worker that was killed, not one that raised, comes wrapped in what the health check says.
+    found = getattr(error, "worker_failures", {}).values()
+    failures = [getattr(failure, "health_check_failure", failure) for failure in found]
+    if failures and all(isinstance(failure, ray.exceptions.RayError) for failure in failures):
+        first = str(failures[0]).strip().split("\n")[0].rstrip(".")
         return TrainingStopped(
             f"Training lost its workers more than resources.retries={resources.retries} times: {first}; run the same "
             f"command again to go on from the last checkpoint."
