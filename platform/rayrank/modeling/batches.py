@@ -138,6 +138,10 @@ class PairTexts:
             with warnings.catch_warnings():
                 # Arrow's memory is read only, and nobody writes to these tensors.
                 warnings.simplefilter("ignore", UserWarning)
-                starts, passages = (torch.from_numpy(texts.values).to(device) for texts in (self.starts, self.passages))
+                # Texts without a single piece still have to be read from somewhere.
+                starts, passages = (
+                    torch.from_numpy(texts.values if len(texts.values) else np.zeros(1, np.int32)).to(device)
+                    for texts in (self.starts, self.passages)
+                )
             self._there[device] = starts, passages
         return self._there[device]

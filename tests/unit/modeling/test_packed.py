@@ -224,6 +224,14 @@ def test_the_compiled_kernel_computes_what_the_dense_mask_says() -> None:
         assert torch.allclose(found, _dense(*parts), atol=1e-5)
 
 
+def test_passages_without_a_piece_are_scored_by_their_query_alone() -> None:
+    empty = PairTexts(Ragged.of([[CLS, 5, SEP]]), Ragged.of([[], []]), 24, PAD, SEP)
+    one = np.zeros(2, np.int64)
+
+    assert inputs(empty.packed(one, np.arange(2), 128, CPU)) == [[CLS, 5, SEP, SEP]] * 2
+    assert empty.padded(one, np.arange(2), CPU).ids.tolist() == [[CLS, 5, SEP, SEP]] * 2
+
+
 def test_scores_come_in_the_callers_order_whatever_the_budget() -> None:
     source, (queries, passages), reranker = texts(), rows(50), model(StrmConfig())
     with torch.no_grad():
