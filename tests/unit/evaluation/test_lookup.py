@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rayrank.evaluation import lookup
@@ -13,6 +13,7 @@ IDS = st.text("a0é\0", max_size=20) | st.text(max_size=40)
 
 
 @given(st.lists(IDS, unique=True), st.lists(IDS))
+@example(["a", "b\0"], [])
 def test_a_known_id_has_its_row_and_an_unknown_one_none(ids: list[str], others: list[str]) -> None:
     wanted = [*reversed(ids), *others]
 
