@@ -15,13 +15,12 @@ def run(output: str, chosen: str | None, license_name: str, config: RunConfig, s
     from rayrank.modeling.export import check_output, export, is_portable, settings_of
     from rayrank.modeling.model_card import STAGES, gather, write_card
     from rayrank.modeling.saved import load_reranker
+    from rayrank.stages.calibrate import companions
     from rayrank.stages.int8 import quantised
     from rayrank.text.pieces import load_tokenizer
     from rayrank.text.words import word_table
 
-    if os.environ.get("RAY_ADDRESS") and not Path(output).is_absolute():
-        # A submitted job stands in a folder that Ray throws away after it.
-        raise StorageError(f"--output {output} is a relative path: a job on a cluster needs an absolute one.")
+    _check_place(output)
     check_output(output)
     name = chosen or ("drbert" if config.listwise.enabled else "pointwise")
     artifact = store.require(STAGES[name], config)
@@ -32,22 +31,34 @@ def run(output: str, chosen: str | None, license_name: str, config: RunConfig, s
     portable = is_portable(model, tokenizer)
     small = quantised(model, config, store) if config.scorer.backend == "onnx-int8" else None
     finding = small.finding() if small else ""
-    card = write_card(origin, settings, portable, finding)
-    export(output, model, tokenizer, settings, card, small.graph if small else None)
+    beside = companions(name, model, tokenizer, config, store)
+    card = write_card(origin, settings, portable, finding, beside.calibration)
+    export(
+        output, model, tokenizer, settings, card, small.graph if small else None, beside.calibration, beside.golden
+    )  # fmt: skip
     return {
         "model": name,
         "from": artifact.url,
         "output": output,
         "cross_encoder": portable,
         "int8": small.figures() if small else None,
+        "calibration": beside.calibration.figures() if beside.calibration else None,
+        "num_golden": len(beside.golden),
         "findings": [
             f"{name} of {artifact.url} is in {output}",
             "sentence_transformers.CrossEncoder and rayrank.modeling.export.load open it"
             if portable
             else "rayrank.modeling.export.load opens it; CrossEncoder refuses it, since its attention would be another",
             *([finding] if finding else []),
+            beside.finding,
         ],
     }
+
+
+def _check_place(output: str) -> None:
+    """A submitted job stands in a folder that Ray throws away after it."""
+    if os.environ.get("RAY_ADDRESS") and not Path(output).is_absolute():
+        raise StorageError(f"--output {output} is a relative path: a job on a cluster needs an absolute one.")
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ a kind of its own, which transformers and sentence-transformers refuse, instead 
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import safetensors.torch
@@ -23,8 +23,10 @@ from transformers import AutoConfig, AutoModel
 
 from rayrank.config import Backend, InputConfig, QueryTypesConfig, Section, StrmConfig
 from rayrank.errors import ConfigError, StorageError
+from rayrank.evaluation.calibration import Calibration
 from rayrank.modeling.batches import PairTexts
 from rayrank.modeling.encoder import Encoder, quiet
+from rayrank.modeling.golden import GOLDEN_PAIRS, GoldenPair, Parity, parity
 from rayrank.modeling.onnx_scorer import OnnxScorer
 from rayrank.modeling.reranker import RELEVANT, Reranker
 from rayrank.modeling.scorer import Scorer
@@ -36,9 +38,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 SETTINGS, SHAPE, WEIGHTS, CARD = "rayrank.json", "config.json", "model.safetensors", "README.md"
-INT8 = "model-int8.onnx"
+INT8, CALIBRATION, GOLDEN = "model-int8.onnx", "calibration.json", "golden.json"
+"""What a folder may have besides."""
 OWN_KIND = "rayrank"
 """The model type of folders that only `load` opens; no version of transformers knows it."""
+
+Content = TypeVar("Content")
 
 SMALL = 2.0**-13
 """What the pooler multiplies with. A power of two costs no bits. tanh changes a state of 10 by less than a millionth of
@@ -66,6 +71,8 @@ class Exported(NamedTuple):
     settings: Settings
     int8: bytes | None = None
     """The graph that scores in the model's place, if the folder was opened for it."""
+    calibration: Calibration | None = None
+    golden: tuple[GoldenPair, ...] = ()
 
 
 def is_portable(model: Reranker, tokenizer: "PreTrainedTokenizerFast") -> bool:
@@ -99,7 +106,7 @@ def check_output(folder: str) -> None:
 
 def export(
     folder: str, model: Reranker, tokenizer: "PreTrainedTokenizerFast", settings: Settings, card: str,
-    int8: bytes | None = None,
+    int8: bytes | None = None, calibration: Calibration | None = None, golden: Sequence[GoldenPair] = (),
 ) -> None:  # fmt: skip
     """Write the folder, which appears under its name only once it is whole; two outputs become their difference."""
     check_output(folder)
@@ -112,6 +119,10 @@ def export(
             _write(whole, model, tokenizer, settings, card)
             if int8 is not None:
                 (whole / INT8).write_bytes(int8)
+            if calibration is not None:
+                _dump(whole / CALIBRATION, calibration.model_dump(mode="json"))
+            if golden:
+                _dump(whole / GOLDEN, GOLDEN_PAIRS.dump_python(tuple(golden), mode="json"))
             whole.replace(path)
     except OSError as error:
         reason = error.strerror or str(error)
@@ -205,6 +216,8 @@ def load(folder: str, backend: Backend = "torch") -> Exported:
     try:
         int8 = (path / INT8).read_bytes() if backend == "onnx-int8" else None
         settings = Settings.model_validate_json((path / SETTINGS).read_text(encoding="utf-8"))
+        calibration = _read(path / CALIBRATION, Calibration.model_validate_json)
+        golden = _read(path / GOLDEN, GOLDEN_PAIRS.validate_json) or ()
         shape = json.loads((path / SHAPE).read_text(encoding="utf-8"))
         weights = _reranker(safetensors.torch.load((path / WEIGHTS).read_bytes()))
     except (OSError, ValueError, ValidationError, SafetensorError) as error:
@@ -218,7 +231,16 @@ def load(folder: str, backend: Backend = "torch") -> Exported:
     base = AutoModel.from_config(AutoConfig.for_model(settings.base, **shape), attn_implementation="sdpa")  # type: ignore[no-untyped-call]
     model = Reranker(Encoder(base, word_table(tokenizer), settings.strm), num_outputs=1)
     model.load_state_dict(weights)
-    return Exported(model.eval(), tokenizer, settings, int8)
+    return Exported(model.eval(), tokenizer, settings, int8, calibration, golden)
+
+
+def check_golden(exported: Exported) -> Parity:
+    """Score the golden pairs from their texts and compare with training; a folder without any is refused."""
+    pairs = exported.golden
+    if not pairs:
+        raise ConfigError(f"The model has no {GOLDEN} to be checked with: export it again, with its candidates there.")
+    types = [pair.query_type or "" for pair in pairs] if exported.settings.input.query_type else None
+    return parity(pairs, score(exported, [pair.query for pair in pairs], [pair.passage for pair in pairs], types))
 
 
 def score(
@@ -252,6 +274,11 @@ def pair_texts(
 def _ragged(encode: PieceEncoder, texts: Sequence[str]) -> Ragged:
     lists = encode(texts)
     return Ragged(lists.values.to_numpy(), lists.offsets.to_numpy())
+
+
+def _read(file: Path, parse: Callable[[bytes], Content]) -> Content | None:
+    """Return what a file holds that not every folder has."""
+    return parse(file.read_bytes()) if file.is_file() else None
 
 
 def _dump(file: Path, value: object) -> None:

@@ -10,6 +10,7 @@ import yaml
 from rayrank import flow
 from rayrank.artifacts import Store
 from rayrank.config import MINILM, RunConfig
+from rayrank.evaluation.calibration import Calibration
 from rayrank.evaluation.significance import Comparison, Interval
 from rayrank.evaluation.table import Row, metrics_table
 from rayrank.modeling.export import Settings
@@ -81,14 +82,16 @@ def gather(model: str, config: RunConfig, store: Store, license_name: str) -> Pr
     )
 
 
-def write_card(origin: Provenance, settings: Settings, portable: bool, int8: str = "") -> str:
+def write_card(
+    origin: Provenance, settings: Settings, portable: bool, int8: str = "", calibration: Calibration | None = None
+) -> str:  # fmt: skip
     """Return the card as Markdown with YAML front matter; `int8` says how good the folder's int8 file is, if any."""
     parts = [
         _front_matter(origin, settings, portable),
         f"# {_title(origin)}",
         _summary(origin, settings),
         "## Input\n\n" + _input(origin, settings),
-        "## Use\n\n" + _use(settings, portable) + _use_int8(int8),
+        "## Use\n\n" + _use(settings, portable) + _use_int8(int8) + _use_calibration(calibration),
         "## Training\n\n" + _training(origin),
         "## Evaluation\n\n" + _evaluation(origin),
         "## Intended use and limits\n\n" + _limits(origin, settings, portable),
@@ -192,6 +195,15 @@ def _use(settings: Settings, portable: bool) -> str:
 
 def _use_int8(figures: str) -> str:
     return f'\n\n{figures}; `load("this/folder", backend="onnx-int8")` scores with it.' if figures else ""
+
+
+def _use_calibration(calibration: Calibration | None) -> str:
+    if calibration is None:
+        return ""
+    return (
+        f"\n\n`exported.calibration.apply(scores)` turns scores into the chance that a candidate of the first stage is "
+        f"judged relevant: {calibration.finding()}."
+    )
 
 
 def _training(origin: Provenance) -> str:

@@ -20,8 +20,10 @@ from transformers import (
 
 from rayrank.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.errors import ConfigError, StorageError
+from rayrank.evaluation.calibration import fit
 from rayrank.modeling.encoder import Encoder, load_encoder
-from rayrank.modeling.export import Exported, Settings, export, load, score, settings_of
+from rayrank.modeling.export import Exported, Settings, check_golden, export, load, score, settings_of
+from rayrank.modeling.golden import GoldenPair
 from rayrank.modeling.reranker import Reranker
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
@@ -239,3 +241,48 @@ def test_settings_survive_json() -> None:
     settings = Settings(base="bert", strm=StrmConfig(form="bias", last_layer=3), input=InputConfig(), types=("a", "b"))
 
     assert Settings.model_validate_json(settings.model_dump_json()) == settings
+
+
+def golden_of(of: Exported) -> list[GoldenPair]:
+    rows = zip(QUERIES, TYPES, PASSAGES, scores(of).tolist(), strict=True)
+    return [GoldenPair(query=query, query_type=kind, passage=text, score=value) for query, kind, text, value in rows]
+
+
+def test_calibration_and_golden_pairs_come_back_and_are_held(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    model = tiny(tokenizer, StrmConfig())
+    before = exported(model, tokenizer, tmp_path / "without")
+    curve = fit([-1, 0, 1, 2], [0, 1, 0, 1], [1, 1, 2, 2])
+    export(str(tmp_path / "with"), model, tokenizer, before.settings, "", None, curve, golden_of(before))
+
+    after, without = load(str(tmp_path / "with")), load(str(tmp_path / "without"))
+
+    assert after.calibration == curve
+    assert after.golden == tuple(golden_of(before))
+    found = check_golden(after)
+    assert (found.farthest, found.agreement, found.num_pairs) == (0, 1, len(QUERIES))
+    assert (without.calibration, without.golden) == (None, ())
+    with pytest.raises(ConfigError, match=r"has no golden\.json to be checked with: export it again"):
+        check_golden(without)
+
+
+def test_golden_pairs_tell_another_model_and_another_tokenizer(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    strm = exported(tiny(tokenizer, StrmConfig()), tokenizer, tmp_path / "model")
+    plain = exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "plain")
+    short = strm._replace(settings=strm.settings.model_copy(update={"input": InputConfig(length=20, query_length=4)}))
+
+    for changed in (plain, short):
+        found = check_golden(changed._replace(golden=tuple(golden_of(strm))))
+        assert found.farthest > 0.01
+        assert "is allowed" in found.objection(exact=True)
+
+
+def test_a_calibration_that_is_broken_is_told(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "model")
+    (tmp_path / "model/calibration.json").write_text('{"kind": "platt"}')
+
+    with pytest.raises(ConfigError, match=r"cannot be opened: .* export the model again"):
+        load(str(tmp_path / "model"))
