@@ -1,5 +1,7 @@
 """Scoring with ONNX Runtime, for CPUs: pairs of rows in, one float32 score each out, in the caller's order."""
 
+import copy
+
 import numpy as np
 import onnxruntime
 import torch
@@ -24,13 +26,19 @@ class OnnxScorer:
         self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
         # An encoder without token types has no input for them.
         self._inputs = [entry.name for entry in self._session.get_inputs()]
-        self._texts, self._tokens = texts, tokens
+        self._texts, self.tokens = texts, tokens
+
+    def over(self, texts: PairTexts) -> "OnnxScorer":
+        """Return a scorer of other texts by the same session, which takes a second to build."""
+        other = copy.copy(self)
+        other._texts = texts
+        return other
 
     def __call__(self, query_rows: Rows, passage_rows: Rows) -> NDArray[np.float32]:
         """Return the score of each (query row, passage row)."""
         lengths = self._texts.lengths(query_rows, passage_rows)
         scores = np.empty(len(query_rows), np.float32)
-        for chosen in pools(lengths, self._tokens):
+        for chosen in pools(lengths, self.tokens):
             batch = self._texts.padded(query_rows[chosen], passage_rows[chosen], _CPU)
             inputs = {name: getattr(batch, name).numpy() for name in self._inputs}
             (scores[chosen],) = self._session.run(None, inputs)

@@ -1,13 +1,14 @@
 """Scoring: pairs of rows in, one float32 score each out, in the caller's order."""
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rayrank.modeling.batches import SHORT, PackedBatch, PaddedBatch, PairTexts
+from rayrank.modeling.batches import SHORT, PairTexts
 from rayrank.modeling.reranker import Reranker, relevance_score
 from rayrank.text.pairs import Rows
 
@@ -18,6 +19,11 @@ CPU_TOKENS, GPU_TOKENS = 2_048, 131_072
 """Tokens a batch: on a CPU so few that what a layer leaves for the next is still in the cache, and hardly any is
 padding. A GPU needs more at once before it is the arithmetic that takes the time. There every packed row has this one
 length, whatever is asked, so that a compiled encoder is compiled once."""
+
+SHORTER = (8_192, 32_768)
+"""Rows for a few pairs on a GPU, where somebody waits for them; each is compiled once, too."""
+
+log = logging.getLogger(__name__)
 
 
 def hasten(model: Reranker) -> None:
@@ -30,39 +36,60 @@ def hasten(model: Reranker) -> None:
 class Scorer:
     """Runs a re-ranker over pairs in batches of a token budget: packed rows on a GPU, rectangles elsewhere."""
 
-    def __init__(self, model: Reranker, texts: PairTexts, tokens: int | None = None) -> None:
-        self.model, self._texts = model, texts
+    def __init__(
+        self, model: Reranker, texts: PairTexts, tokens: int | None = None, shorter: Sequence[int] = ()
+    ) -> None:
+        """Take the budget, and on a GPU the lengths of rows that are enough for less than it."""
+        self.model, self._texts, self._shorter = model, texts, shorter
         self._device = next(model.parameters()).device
         on_gpu = self._device.type == "cuda"
         self._packs = on_gpu and model.encoder.packs
         is_half = next(model.encoder.parameters()).dtype == torch.bfloat16
         self._autocast = torch.autocast(self._device.type, torch.bfloat16, enabled=on_gpu and not is_half)
-        self._tokens = tokens or (GPU_TOKENS if on_gpu else CPU_TOKENS)
+        self.tokens = tokens or (GPU_TOKENS if on_gpu else CPU_TOKENS)
 
-    @torch.inference_mode()
+    def over(self, texts: PairTexts) -> "Scorer":
+        """Return a scorer of other texts by the same model."""
+        return Scorer(self.model, texts, self.tokens, self._shorter)
+
     def __call__(self, query_rows: Rows, passage_rows: Rows) -> NDArray[np.float32]:
-        """Return the score of each (query row, passage row)."""
+        """Return the score of each (query row, passage row); where memory runs out, with half the budget from then."""
         was_training = self.model.training
         self.model.eval()
+        try:
+            while True:
+                try:
+                    return self._scores(query_rows, passage_rows)
+                except torch.OutOfMemoryError:
+                    if self.tokens // 2 < self._texts.length:
+                        raise
+                    self.tokens //= 2
+                    log.warning("out of memory: batches of %s tokens from now on", f"{self.tokens:,}")
+                # Not in the handler: there the failed batch is still held.
+                torch.cuda.empty_cache()
+        finally:
+            self.model.train(was_training)
+
+    @torch.inference_mode()
+    def _scores(self, query_rows: Rows, passage_rows: Rows) -> NDArray[np.float32]:
         lengths = self._texts.lengths(query_rows, passage_rows)
         scores = np.empty(len(query_rows), np.float32)
         pending = []
-        for chosen in self._packed(lengths) if self._packs else pools(lengths, self._tokens):
+        for chosen in self._packed(lengths) if self._packs else pools(lengths, self.tokens):
             with self._autocast:
                 pending.append((chosen, self._score(query_rows[chosen], passage_rows[chosen])))
         # Read back at the end: every .cpu() waits for the device.
         for chosen, values in pending:
             scores[chosen] = values.float().cpu().numpy()
-        self.model.train(was_training)
         return scores
 
     def _score(self, query_rows: Rows, passage_rows: Rows) -> Tensor:
-        batch: PackedBatch | PaddedBatch = (
-            self._texts.packed(query_rows, passage_rows, self._tokens, self._device)
-            if self._packs
-            else self._texts.padded(query_rows, passage_rows, self._device)
-        )
-        return relevance_score(self.model(batch))
+        if not self._packs:
+            return relevance_score(self.model(self._texts.padded(query_rows, passage_rows, self._device)))
+        needed = int(self._texts.lengths(query_rows, passage_rows).sum())
+        fits = (size for size in self._shorter if needed <= size < self.tokens and len(query_rows) <= size // SHORT)
+        size = min(fits, default=self.tokens)
+        return relevance_score(self.model(self._texts.packed(query_rows, passage_rows, size, self._device)))
 
     def _packed(self, lengths: Rows) -> Iterator[Rows]:
         """Yield runs of pairs, in order, that fit a packed row."""
@@ -70,8 +97,8 @@ class Scorer:
         start = 0
         while start < len(lengths):
             before = ends[start - 1] if start else 0
-            stop = int(np.searchsorted(ends, before + self._tokens, side="right"))
-            stop = min(stop, start + max(1, self._tokens // SHORT))
+            stop = int(np.searchsorted(ends, before + self.tokens, side="right"))
+            stop = min(stop, start + max(1, self.tokens // SHORT))
             yield np.arange(start, stop)
             start = stop
 

@@ -10,7 +10,7 @@ import torch
 from transformers import AlbertConfig, AlbertModel, BertConfig, BertModel, RobertaConfig, RobertaModel
 
 from rayrank.config import StrmConfig
-from rayrank.modeling.batches import PackedBatch, PairTexts
+from rayrank.modeling.batches import PackedBatch, PaddedBatch, PairTexts
 from rayrank.modeling.encoder import Encoder
 from rayrank.modeling.packed_attention import _dense, _dropping, _flex, _kept, packed_masks
 from rayrank.modeling.reranker import Reranker
@@ -241,3 +241,26 @@ def test_scores_come_in_the_callers_order_whatever_the_budget() -> None:
 
     for tokens in (1, 100, 5000):
         assert np.allclose(Scorer(reranker, source, tokens)(queries, passages), alone, atol=1e-5)
+
+
+def test_where_memory_runs_out_batches_become_smaller_and_every_pair_is_scored() -> None:
+    source, (queries, passages), reranker = texts(), rows(50), model(StrmConfig())
+    whole = Scorer(reranker, source)(queries, passages)
+    sizes = []
+
+    def little_memory(module: torch.nn.Module, given: tuple[PaddedBatch]) -> None:
+        sizes.append(given[0].ids.numel())
+        if sizes[-1] > 200:
+            raise torch.OutOfMemoryError
+
+    reranker.register_forward_pre_hook(little_memory)
+    scorer = Scorer(reranker, source, tokens=1000)
+
+    assert np.allclose(scorer(queries, passages), whole, atol=1e-5)
+    assert 100 < scorer.tokens <= 200
+    sizes.clear()
+    scorer(queries, passages)
+    assert max(sizes) <= 200
+    reranker.register_forward_pre_hook(lambda module, given: (_ for _ in ()).throw(torch.OutOfMemoryError))
+    with pytest.raises(torch.OutOfMemoryError):
+        scorer(queries, passages)
