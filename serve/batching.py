@@ -1,0 +1,241 @@
+"""One scorer for many clients: their pairs join batches of a token budget, in equal shares."""
+
+import asyncio
+import heapq
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from serve.records import Overloaded
+
+Pair = TypeVar("Pair")
+
+SMALLEST = 8
+"""A batch is made smaller for a deadline, but not below this part of the budget: one client must not slow all down."""
+
+FRESH = 0.2
+"""How much of the rate that is remembered is the last batch's."""
+
+
+class Scored(NamedTuple):
+    """What became of a request's pairs."""
+
+    scores: list[float | None]
+    """In the caller's order; None where the deadline came first."""
+    queued: float
+    """Seconds before its first pair had the scorer."""
+    scoring: float
+    """Seconds from then to its end."""
+
+
+@dataclass(eq=False)
+class _Request(Generic[Pair]):
+    """One client's pairs on their way through batches."""
+
+    pairs: Sequence[Pair]
+    lengths: Sequence[int]
+    order: list[int]
+    """Places of the pairs that no batch has taken yet, the shortest first, or the most urgent last."""
+    urgent: bool
+    """Whether that order counts, and not which lengths go together."""
+    deadline: float
+    arrived: float
+    turn: float
+    """Tokens it has had, counted from what the others had had when it came; the least is served first."""
+    tokens: int
+    """Of the pairs that no batch has taken yet."""
+    scores: list[float | None]
+    missing: int
+    started: float = 0.0
+    done: "Future[None]" = field(default_factory=Future)
+
+    def next(self, most: int | None) -> int:
+        """Return where in `order` the next pair is: the longest of those that are not longer than `most`."""
+        if self.urgent or most is None:
+            return len(self.order) - 1
+        return max(0, bisect_right(self.order, most, key=self.lengths.__getitem__) - 1)
+
+
+Batch = list[tuple[_Request[Pair], int]]
+"""Pairs as requests and places in them."""
+
+
+class Batcher(Generic[Pair]):
+    """Runs `score` on a thread of its own, over one batch after another while there are requests."""
+
+    def __init__(
+        self, score: Callable[[list[Pair]], Sequence[float]], tokens: int, wait: float = 0.0, queued_pairs: int = 20_000
+    ) -> None:
+        """Take what scores a batch, its token budget, and the seconds that an idle scorer waits for company."""
+        self._score, self._tokens, self._wait, self._limit = score, tokens, wait, queued_pairs
+        self._waiting: list[_Request[Pair]] = []
+        self._changed = threading.Condition()
+        self._rate = 0.0
+        self._turn = 0.0
+        self._closed = False
+        self.num_failed = 0
+        """Batches that failed one after another, up to now."""
+        self._thread = threading.Thread(target=self._work, name="scoring", daemon=True)
+        self._thread.start()
+
+    async def __call__(
+        self, pairs: Sequence[Pair], lengths: Sequence[int], deadline: float | None = None,
+        priority: Sequence[int] | None = None,
+    ) -> Scored:  # fmt: skip
+        """Return scores in the caller's order; by `deadline`, on the monotonic clock, with what there is.
+
+        Pairs are scored in the order of `priority`, or with others of their length if there is none.
+        """
+        if not pairs:
+            return Scored([], 0.0, 0.0)
+        order = sorted(range(len(pairs)), key=lengths.__getitem__) if priority is None else list(priority)[::-1]
+        now = time.monotonic()
+        request = _Request(
+            pairs, lengths, order, urgent=priority is not None, arrived=now, turn=0.0, tokens=sum(lengths),
+            deadline=float("inf") if deadline is None else deadline, scores=[None] * len(pairs), missing=len(pairs),
+        )  # fmt: skip
+        self._admit(request)
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(
+                    asyncio.wrap_future(request.done), None if deadline is None else max(0.0, deadline - now)
+                )
+        finally:
+            # Gone are a client that went away and what its deadline left over.
+            self._drop(request)
+        ended = time.monotonic()
+        started = request.started or ended
+        return Scored(list(request.scores), started - now, ended - started)
+
+    def close(self) -> None:
+        """Score what is there and end the thread; nothing can be asked for any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the scoring thread goes on."""
+        return self._thread.is_alive()
+
+    @property
+    def num_queued(self) -> int:
+        """Pairs that no batch has taken yet."""
+        return sum(len(request.order) for request in self._waiting)
+
+    def _admit(self, request: _Request[Pair]) -> None:
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("the batcher was closed")
+            queued = self.num_queued
+            # However long a request is, an idle scorer takes it.
+            if queued and queued + len(request.pairs) > self._limit:
+                raise Overloaded(self._seconds())
+            request.turn = min((other.turn for other in self._waiting), default=self._turn)
+            self._waiting.append(request)
+            self._changed.notify()
+
+    def _drop(self, request: _Request[Pair]) -> None:
+        with self._changed:
+            request.order.clear()
+            request.tokens = 0
+            if request in self._waiting:
+                self._waiting.remove(request)
+
+    def _seconds(self) -> float:
+        """Return how long the scorer has to do with what is there."""
+        return self._num_tokens() / self._rate if self._rate else 1.0
+
+    def _num_tokens(self) -> int:
+        return sum(request.tokens for request in self._waiting)
+
+    def _work(self) -> None:
+        while (batch := self._next()) is not None:
+            started = time.monotonic()
+            for request, _ in batch:
+                request.started = request.started or started
+            try:
+                scores = self._score([request.pairs[place] for request, place in batch])
+            except BaseException as error:
+                # Whatever it is, it is these requests' trouble and nobody else's.
+                self.num_failed += 1
+                self._fail(batch, error)
+                continue
+            self.num_failed = 0
+            tokens = sum(request.lengths[place] for request, place in batch)
+            rate = tokens / max(time.monotonic() - started, 1e-6)
+            self._rate = rate if not self._rate else (1 - FRESH) * self._rate + FRESH * rate
+            self._deliver(batch, scores)
+
+    def _next(self) -> "Batch[Pair] | None":
+        """Return the next batch when it is due, or nothing at the end."""
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                self._waiting = [request for request in self._waiting if request.order and request.deadline > now]
+                if self._waiting:
+                    due = min(request.arrived for request in self._waiting) + self._wait
+                    if now >= due or self._closed or self._num_tokens() >= self._tokens:
+                        return self._gather(self._budget(now))
+                    self._changed.wait(due - now)
+                elif self._closed:
+                    return None
+                else:
+                    self._changed.wait()
+
+    def _budget(self, now: float) -> float:
+        """Return how many tokens to take: fewer than a batch's if a deadline would pass before it is scored."""
+        soonest = min(request.deadline for request in self._waiting) - now
+        in_time = soonest * self._rate if self._rate else float("inf")
+        return min(self._tokens, max(self._tokens / SMALLEST, in_time))
+
+    def _gather(self, budget: float) -> "Batch[Pair]":
+        """Take pair after pair from the request that has had least, up to the budget; one pair at least."""
+        turns = [(request.turn, number) for number, request in enumerate(self._waiting)]
+        heapq.heapify(turns)
+        batch: Batch[Pair] = []
+        taken, first = 0, None
+        while turns:
+            turn, number = heapq.heappop(turns)
+            request = self._waiting[number]
+            at = request.next(first)
+            length = request.lengths[request.order[at]]
+            if batch and taken + length > budget:
+                break
+            batch.append((request, request.order.pop(at)))
+            # All requests give pairs as long as the first one, as far as they have such: little is then padding.
+            first = first or length
+            taken += length
+            request.turn, request.tokens = turn + length, request.tokens - length
+            self._turn = turn
+            if request.order:
+                heapq.heappush(turns, (request.turn, number))
+        return batch
+
+    def _deliver(self, batch: "Batch[Pair]", scores: Sequence[float]) -> None:
+        for (request, place), score in zip(batch, scores, strict=True):
+            request.scores[place] = float(score)
+            request.missing -= 1
+            if not request.missing:
+                _finish(request.done, None)
+
+    def _fail(self, batch: "Batch[Pair]", error: BaseException) -> None:
+        for request in {id(request): request for request, _ in batch}.values():
+            self._drop(request)
+            _finish(request.done, error)
+
+
+def _finish(done: "Future[None]", error: BaseException | None) -> None:
+    """Tell the client, unless it is gone."""
+    if not done.set_running_or_notify_cancel():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)

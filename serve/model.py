@@ -1,0 +1,267 @@
+"""The model that answers: an exported folder behind one batcher, without Ray."""
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from hashlib import blake2b
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from rayrank.modeling.batches import SHORT, PairTexts
+from rayrank.modeling.explain import explain
+from rayrank.modeling.export import load
+from rayrank.modeling.onnx_scorer import OnnxScorer
+from rayrank.modeling.scorer import CPU_TOKENS, SHORTER, Scorer, hasten
+from rayrank.text import query_types
+from rayrank.text.pairs import Ids, Ragged, SpecialIds, prefixes
+from rayrank.text.pieces import PieceEncoder
+from serve.batching import Batcher
+from serve.config import ServeConfig
+from serve.records import Answer, Ask, Info, Timing
+
+ENTRY = 64
+"""What a passage costs the cache besides its ids, as a number of ids: its key, and two Python objects."""
+
+GATHERED = 2
+"""Batches' worth of tokens that a scorer on a CPU gets at once: it puts those of like length together, and pads less.
+More would make a short request wait. A GPU pads nothing."""
+
+BROKEN = 3
+"""Batches in a row that may fail before a model counts as broken."""
+
+Values = NDArray[np.float64]
+Pair = tuple[Ids, Ids]
+"""What a pair begins with, and its passage."""
+
+
+class Inputs(NamedTuple):
+    """A request as the scorer reads it."""
+
+    pairs: list[Pair]
+    lengths: list[int]
+    cut: list[int]
+    query_type: str | None
+
+
+class PieceCache:
+    """Texts as ids; those that were asked for last are kept, up to a number of word pieces."""
+
+    def __init__(self, encode: PieceEncoder, pieces: int) -> None:
+        self._encode, self._room = encode, pieces
+        self._kept: OrderedDict[bytes, Ids] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __call__(self, texts: Sequence[str]) -> list[Ids]:
+        """Return the ids of each text."""
+        # A digest instead of the text: most of a long document is behind the model's length.
+        keys = [blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest() for text in texts]
+        with self._lock:
+            found = {key: self._kept[key] for key in keys if key in self._kept}
+            for key in found:
+                self._kept.move_to_end(key)
+        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+        if new:
+            lists = self._encode(list(new.values()))
+            rows = Ragged(lists.values.to_numpy(), lists.offsets.to_numpy())
+            # Copies: a part of an array would keep all of it.
+            fresh = {key: rows[row].copy() for row, key in enumerate(new)}
+            found |= fresh
+            self._keep(fresh)
+        return [found[key] for key in keys]
+
+    def _keep(self, fresh: dict[bytes, Ids]) -> None:
+        with self._lock:
+            for key, ids in fresh.items():
+                if key not in self._kept:
+                    self._kept[key] = ids
+                    self._room -= len(ids) + ENTRY
+            while self._room < 0 and self._kept:
+                _, ids = self._kept.popitem(last=False)
+                self._room += len(ids) + ENTRY
+
+
+class ServedModel:
+    """Re-ranks for many clients at once; a `Backend` but for the search."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        """Open the folder and score a first batch, so that what compiles has compiled."""
+        self.config = config
+        self._exported = load(config.model, config.backend)
+        tokenizer, settings = self._exported.tokenizer, self._exported.settings
+        self._special = SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id)
+        encode = PieceEncoder(tokenizer.backend_tokenizer.to_str(), settings.input.length)
+        self._pieces = PieceCache(encode, config.batching.cache_pieces)
+        self._tokenisers = ThreadPoolExecutor(config.batching.tokenisers, "tokenising")
+        # It takes as long as hundreds of pairs; one at a time is enough.
+        self._explainer = ThreadPoolExecutor(1, "explaining")
+        self._scorer = self._open(config.batching.tokens)
+        self._warm_up()
+        batching, on_gpu = config.batching, next(self._exported.model.parameters()).is_cuda
+        tokens = self._scorer.tokens if on_gpu else GATHERED * self._scorer.tokens
+        self._batcher = Batcher(self._score, tokens, batching.wait_ms / 1000, batching.queued_pairs)
+        self._busy = 0
+
+    async def rerank(self, ask: Ask) -> Answer:
+        """Return scores and order; raises Overloaded."""
+        with self._in_hand():
+            return await self._rerank(ask)
+
+    async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any]:
+        """Return why a passage got its score."""
+        work = asyncio.get_running_loop().run_in_executor
+        with self._in_hand():
+            return await work(self._explainer, explain, self._exported, query, passage, query_type)
+
+    async def info(self) -> Info:
+        """Return what answers."""
+        settings, calibration = self._exported.settings, self._exported.calibration
+        return Info(
+            model=self.config.name,
+            backend=self.config.backend,
+            device=str(next(self._exported.model.parameters()).device),
+            length=settings.input.length,
+            query_types=settings.types,
+            strm=settings.strm.form,
+            calibration=calibration.figures() if calibration else None,
+            version=version("rayrank"),
+        )
+
+    def check(self) -> None:
+        """Raise if nothing can be scored any more."""
+        if not self._batcher.is_alive or self._batcher.num_failed >= BROKEN:
+            raise RuntimeError(f"{self.config.model} cannot score: {self._batcher.num_failed} batches in a row failed")
+
+    async def close(self) -> None:
+        """Let go of the scorer once the requests in hand are answered."""
+        while self._busy:
+            await asyncio.sleep(0.05)
+        await asyncio.to_thread(self._batcher.close)
+        self._tokenisers.shutdown()
+        self._explainer.shutdown()
+
+    @contextmanager
+    def _in_hand(self) -> Iterator[None]:
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+
+    async def _rerank(self, ask: Ask) -> Answer:
+        began = time.monotonic()
+        inputs = await asyncio.get_running_loop().run_in_executor(self._tokenisers, self._inputs, ask)
+        tokenised = time.monotonic()
+        deadline = None if ask.deadline_ms is None else began + ask.deadline_ms / 1000
+        # Without a deadline all are scored, and in which order is the batcher's choice.
+        priority = None if deadline is None else _best_first(ask)
+        scored = await self._batcher(inputs.pairs, inputs.lengths, deadline, priority)
+        logits, there = scored.scores, [place for place, score in enumerate(scored.scores) if score is not None]
+        chances = self._probabilities([logits[place] for place in there])
+        probabilities: list[float | None] = [None] * len(logits)
+        for place, chance in zip(there, chances, strict=True):
+            probabilities[place] = chance
+        return Answer(
+            logits=logits,
+            probabilities=probabilities,
+            order=ranked(logits, ask.first_stage_scores, ask.first_stage_weight),
+            num_tokens=sum(inputs.lengths[place] for place in there),
+            cut=inputs.cut,
+            query_type=inputs.query_type,
+            partial=len(there) < len(logits),
+            model=self.config.name,
+            timing=Timing(tokenised - began, scored.queued, scored.scoring),
+        )
+
+    def _inputs(self, ask: Ask) -> Inputs:
+        settings = self._exported.settings.input
+        kind = self._kind(ask)
+        query, *type_ids = self._pieces([ask.query] if kind is None else [ask.query, kind])
+        # A type that nobody trained with may be any text; it must leave the query its place.
+        room = settings.length - 4 - min(len(query), settings.query_length)
+        types = Ragged.of([ids[:room] for ids in type_ids]) if type_ids else None
+        start = prefixes(Ragged.of([query]), types, self._special, settings.query_length)[0]
+        most = settings.length - 1 - len(start)
+        passages = self._pieces(ask.passages)
+        return Inputs(
+            pairs=[(start, ids) for ids in passages],
+            lengths=[len(start) + min(len(ids), most) + 1 for ids in passages],
+            cut=[place for place, ids in enumerate(passages) if len(ids) > most],
+            query_type=kind,
+        )
+
+    def _kind(self, ask: Ask) -> str | None:
+        settings = self._exported.settings
+        if not settings.input.query_type:
+            return None
+        return ask.query_type or query_types.predict([ask.query], settings.query_types.abbreviation)[0]
+
+    def _open(self, tokens: int | None) -> Scorer | OnnxScorer:
+        nothing = self._texts([], [])
+        if self._exported.int8 is not None:
+            return OnnxScorer(self._exported.int8, nothing, tokens or CPU_TOKENS)
+        if torch.cuda.is_available():
+            self._exported.model.cuda()
+            hasten(self._exported.model)
+        return Scorer(self._exported.model, nothing, tokens, SHORTER)
+
+    def _warm_up(self) -> None:
+        """Score once with every length of rows."""
+        inputs = self._inputs(Ask("a first query", ["a first passage"]))
+        sizes = (*SHORTER, self._scorer.tokens) if next(self._exported.model.parameters()).is_cuda else (SHORT,)
+        for size in sizes:
+            self._score(inputs.pairs * (size // SHORT))
+
+    def _score(self, pairs: list[Pair]) -> list[float]:
+        """Return the score of each pair; on the scoring thread."""
+        # The pairs of a request begin with one and the same array.
+        starts = {id(start): start for start, _ in pairs}
+        rows = {key: row for row, key in enumerate(starts)}
+        texts = self._texts(list(starts.values()), [passage for _, passage in pairs])
+        # Kept: where memory ran out it takes less at once from then on.
+        self._scorer = self._scorer.over(texts)
+        query_rows = np.array([rows[id(start)] for start, _ in pairs])
+        scores: list[float] = self._scorer(query_rows, np.arange(len(pairs))).tolist()
+        return scores
+
+    def _texts(self, starts: Sequence[Ids], passages: Sequence[Ids]) -> PairTexts:
+        length, pad = self._exported.settings.input.length, self._exported.tokenizer.pad_token_id
+        return PairTexts(Ragged.of(starts), Ragged.of(passages), length, pad, self._special.sep)
+
+    def _probabilities(self, logits: Sequence[float | None]) -> list[float]:
+        values = np.array(logits, np.float64)
+        calibration = self._exported.calibration
+        found: list[float] = (expit(values) if calibration is None else calibration.apply(values)).tolist()
+        return found
+
+
+def ranked(logits: Sequence[float | None], first: Sequence[float] | None, weight: float) -> list[int]:
+    """Return places of what was scored, best first; equals stay as they came."""
+    there = [place for place, score in enumerate(logits) if score is not None]
+    values = np.array([logits[place] for place in there], np.float64)
+    if first is not None and weight > 0 and there:
+        values = (1 - weight) * _unit(values) + weight * _unit(np.array([first[place] for place in there], np.float64))
+    return [there[row] for row in np.argsort(-values, kind="stable")]
+
+
+def _unit(values: Values) -> Values:
+    """Return values brought to 0-1, all 0 if they are the same."""
+    # First to numbers whose difference is one, too.
+    values = values / max(np.abs(values).max(), 1.0)
+    width = values.max() - values.min()
+    return (values - values.min()) / width if width > 0 else np.zeros(len(values))
+
+
+def _best_first(ask: Ask) -> list[int]:
+    """Return places as the first stage orders them, or as they came."""
+    places = range(len(ask.passages))
+    scores = ask.first_stage_scores
+    return list(places) if scores is None else sorted(places, key=lambda place: -scores[place])

@@ -1,0 +1,64 @@
+"""The first stage behind the endpoint: Lucene over an index artifact, and the texts of what it finds."""
+
+import tempfile
+
+import pyarrow as pa
+
+from rayrank.artifacts import Artifact
+from rayrank.config import CandidatesConfig, IndexConfig
+from rayrank.errors import ConfigError
+from rayrank.evaluation.lookup import Lookup
+from rayrank.retrieval.lucene import Searcher
+from serve.config import SearchConfig
+from serve.records import Hit
+
+
+def open_index(url: str) -> tuple[Artifact, Artifact]:
+    """Return an index artifact and the corpus it was made of."""
+    root, stage, key = ["", *url.rstrip("/").rsplit("/", 2)][-3:]
+    index = Artifact(root, stage, key)
+    if stage != "index" or not index.exists():
+        raise ConfigError(
+            f"search.index={url} is no index artifact: name a folder STORAGE/index/KEY that jobs.build_index made."
+        )
+    return index, Artifact(root, "corpus", index.manifest["inputs"]["corpus"])
+
+
+class Finder:
+    """Finds passages for a query; holds a JVM."""
+
+    def __init__(self, config: SearchConfig) -> None:
+        index, corpus = open_index(config.index)
+        manifest = index.manifest
+        settings = IndexConfig.model_validate(manifest["config"]["index"])
+        ranking = CandidatesConfig(depth=config.depth, k1=config.k1, b=config.b)
+        self._search = Searcher(index.local(manifest["lucene"]), settings, ranking)
+        self._texts = PassageTexts(corpus)
+
+    def __call__(self, query: str, depth: int) -> list[Hit]:
+        """Return hits, best first."""
+        found = self._search(["query"], [query], threads=1).slice(0, depth)
+        texts = self._texts(found["passage_id"])
+        rows = zip(found["passage_id"].to_pylist(), texts, found["score"].to_pylist(), strict=True)
+        return [Hit(*row) for row in rows]
+
+
+class PassageTexts:
+    """Texts by passage id. They lie on this machine's disk: a large corpus does not fit into every replica's memory."""
+
+    def __init__(self, corpus: Artifact) -> None:
+        ids = []
+        # A file that is mapped stays when its name is gone, and goes with the process, however that ends.
+        with tempfile.NamedTemporaryFile() as file:
+            with pa.ipc.new_file(file, pa.schema([("text", pa.large_string())])) as writer:
+                for shard in corpus.manifest["shards"]:
+                    for batch in corpus.batches(shard, ["passage_id", "text"]):
+                        ids.append(batch.column(0))
+                        writer.write_batch(pa.record_batch([batch.column(1).cast(pa.large_string())], ["text"]))
+            file.flush()
+            self._texts = pa.ipc.open_file(pa.memory_map(file.name)).read_all()["text"]
+        self._row_of = Lookup(pa.chunked_array(ids, pa.string()))
+
+    def __call__(self, passage_ids: pa.ChunkedArray) -> list[str]:
+        """Return the text of each passage."""
+        return [self._texts[int(row)].as_py() for row in self._row_of(passage_ids)]

@@ -1,0 +1,265 @@
+"""Requests share a scorer: every pair is scored once and goes back to its place, whoever comes when."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serve.batching import Batcher
+from serve.records import Overloaded
+
+Pair = tuple[str, int]
+
+
+class Scorer:
+    """Scores a pair as its number, notes its batches, and can be held up."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.batches: list[list[Pair]] = []
+        self.seconds = seconds
+        self.may_go = threading.Event()
+        self.may_go.set()
+        self.began = threading.Event()
+
+    def __call__(self, pairs: list[Pair]) -> list[float]:
+        self.batches.append(pairs)
+        self.began.set()
+        self.may_go.wait()
+        time.sleep(self.seconds)
+        if any(name == "broken" for name, _ in pairs):
+            raise ValueError("broken")
+        return [float(number) for _, number in pairs]
+
+
+def pairs_of(name: str, count: int) -> list[Pair]:
+    return [(name, number) for number in range(count)]
+
+
+def run(scorer: Scorer, work: Callable[[Batcher[Pair]], Coroutine[Any, Any, None]], **options: Any) -> None:
+    batcher = Batcher(scorer, **{"tokens": 100, **options})
+    try:
+        asyncio.run(work(batcher))
+    finally:
+        scorer.may_go.set()
+        batcher.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    requests=st.lists(st.tuples(st.lists(st.integers(1, 60), max_size=30), st.booleans()), max_size=8),
+    tokens=st.integers(1, 200),
+    wait=st.sampled_from([0.0, 0.001]),
+)
+def test_every_pair_is_scored_once_and_its_score_is_in_its_place(
+    requests: list[tuple[list[int], bool]], tokens: int, wait: float
+) -> None:
+    scorer = Scorer()
+
+    async def ask(batcher: Batcher[Pair], row: int, lengths: list[int], later: bool) -> None:
+        if later:
+            await asyncio.sleep(0.002)
+        found = await batcher(pairs_of(str(row), len(lengths)), lengths)
+        assert found.scores == list(range(len(lengths)))
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        await asyncio.gather(*(ask(batcher, row, *request) for row, request in enumerate(requests)))
+
+    run(scorer, work, tokens=tokens, wait=wait)
+    seen = [pair for batch in scorer.batches for pair in batch]
+    assert sorted(seen) == sorted((str(row), place) for row, (lengths, _) in enumerate(requests)
+                                  for place in range(len(lengths)))  # fmt: skip
+    for batch in scorer.batches:
+        used = sum(requests[int(name)][0][place] for name, place in batch)
+        assert used <= tokens or len(batch) == 1
+
+
+def test_a_short_request_does_not_wait_behind_a_long_one() -> None:
+    scorer = Scorer()
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        scorer.may_go.clear()
+        long = asyncio.create_task(batcher(pairs_of("long", 1000), [10] * 1000))
+        await asyncio.to_thread(scorer.began.wait)
+        short = asyncio.create_task(batcher(pairs_of("short", 10), [10] * 10))
+        await asyncio.sleep(0.01)
+        scorer.may_go.set()
+        await asyncio.gather(long, short)
+
+    run(scorer, work)
+    # Half of each batch is the short one's, until it is through.
+    assert [sum(name == "short" for name, _ in batch) for batch in scorer.batches[:4]] == [0, 5, 5, 0]
+    assert len(scorer.batches) == 101
+
+
+def test_a_long_request_is_not_starved_by_short_ones_that_keep_coming() -> None:
+    scorer = Scorer(seconds=0.002)
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        long = asyncio.create_task(batcher(pairs_of("long", 100), [10] * 100))
+
+        async def keep_asking() -> None:
+            while not long.done():
+                await batcher(pairs_of("short", 10), [10] * 10)
+
+        await asyncio.gather(*(keep_asking() for _ in range(3)))
+
+    run(scorer, work)
+    of_long = [sum(name == "long" for name, _ in batch) for batch in scorer.batches]
+    assert sum(of_long) == 100
+    assert len(scorer.batches) < 60
+
+
+def test_requests_that_come_within_the_wait_share_a_batch() -> None:
+    scorer = Scorer()
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        first = asyncio.create_task(batcher(pairs_of("first", 2), [10, 10]))
+        await asyncio.sleep(0.01)
+        second = asyncio.create_task(batcher(pairs_of("second", 2), [10, 10]))
+        await asyncio.gather(first, second)
+
+    run(scorer, work, wait=0.2)
+    assert len(scorer.batches) == 1
+
+
+def test_a_full_batch_does_not_wait() -> None:
+    scorer = Scorer()
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        began = time.monotonic()
+        await batcher(pairs_of("full", 10), [10] * 10)
+        assert time.monotonic() - began < 1
+
+    run(scorer, work, wait=5)
+
+
+def test_pairs_of_like_length_are_scored_together() -> None:
+    scorer = Scorer()
+    lengths = [10, 40, 20] * 4
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        scorer.may_go.clear()
+        first = asyncio.create_task(batcher(pairs_of("first", 1), [1]))
+        await asyncio.to_thread(scorer.began.wait)
+        both = [asyncio.create_task(batcher(pairs_of(name, 12), lengths)) for name in ("one", "other")]
+        await asyncio.sleep(0.01)
+        scorer.may_go.set()
+        await asyncio.gather(first, *both)
+
+    run(scorer, work, tokens=80)
+    assert [{lengths[place] for _, place in batch} for batch in scorer.batches[1:]] == [{40}] * 4 + [{20}] * 2 + [{10}]
+
+
+def test_a_deadline_gives_back_what_was_scored_and_stops_the_rest() -> None:
+    scorer = Scorer(seconds=0.02)
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        began = time.monotonic()
+        found = await batcher(pairs_of("some", 1000), [10] * 1000, began + 0.15, priority=range(999, -1, -1))
+        assert time.monotonic() - began < 0.25
+        scored = [place for place, score in enumerate(found.scores) if score is not None]
+        # The first in order of priority, and nothing after the batch that was in the making.
+        assert scored == list(range(1000 - len(scored), 1000))
+        assert 0 < len(scored) < 200
+        at_the_end = len(scorer.batches)
+        await asyncio.sleep(0.1)
+        assert len(scorer.batches) <= at_the_end + 1
+
+    run(scorer, work)
+
+
+def test_a_deadline_that_has_passed_scores_nothing() -> None:
+    scorer = Scorer()
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        found = await batcher(pairs_of("late", 3), [10] * 3, time.monotonic() - 1)
+        assert found.scores == [None] * 3
+
+    run(scorer, work)
+    assert scorer.batches == []
+
+
+def test_batches_get_smaller_where_a_deadline_is_near() -> None:
+    scorer = Scorer(seconds=0.1)
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        await batcher(pairs_of("before", 10), [10] * 10)
+        found = await batcher(pairs_of("soon", 10), [10] * 10, time.monotonic() + 0.05, priority=range(10))
+        assert found.scores == [None] * 10
+
+    run(scorer, work)
+    # A hundred tokens in 0.1 s, as measured, are about fifty in 0.05 s.
+    assert 3 <= len(scorer.batches[1]) <= 5
+
+
+def test_a_client_that_goes_away_takes_its_pairs_along() -> None:
+    scorer = Scorer()
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        scorer.may_go.clear()
+        gone = asyncio.create_task(batcher(pairs_of("gone", 1000), [10] * 1000))
+        await asyncio.to_thread(scorer.began.wait)
+        stays = asyncio.create_task(batcher(pairs_of("stays", 30), [10] * 30))
+        await asyncio.sleep(0.01)
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        scorer.may_go.set()
+        assert (await stays).scores == list(range(30))
+
+    run(scorer, work)
+    assert [sum(name == "gone" for name, _ in batch) for batch in scorer.batches] == [10, 0, 0, 0]
+
+
+def test_a_full_queue_refuses_and_says_when_to_come_again() -> None:
+    scorer = Scorer(seconds=0.01)
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        await batcher(pairs_of("rate", 10), [10] * 10)
+        scorer.may_go.clear()
+        scorer.began.clear()
+        there = asyncio.create_task(batcher(pairs_of("there", 50), [10] * 50))
+        await asyncio.to_thread(scorer.began.wait)
+        with pytest.raises(Overloaded) as refusal:
+            await batcher(pairs_of("refused", 11), [10] * 11)
+        # Forty pairs wait, at ten in a hundredth of a second.
+        assert 0.02 < refusal.value.retry_after < 0.06
+        fits = asyncio.create_task(batcher(pairs_of("fits", 10), [10] * 10))
+        await asyncio.sleep(0.01)
+        scorer.may_go.set()
+        await asyncio.gather(there, fits)
+
+    run(scorer, work, queued_pairs=50)
+
+
+def test_an_idle_scorer_takes_a_request_of_any_length() -> None:
+    async def work(batcher: Batcher[Pair]) -> None:
+        assert len((await batcher(pairs_of("long", 100), [10] * 100)).scores) == 100
+
+    run(Scorer(), work, queued_pairs=5)
+
+
+def test_what_cannot_be_scored_fails_its_own_batch_only() -> None:
+    scorer = Scorer()
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        scorer.may_go.clear()
+        before = asyncio.create_task(batcher(pairs_of("before", 10), [10] * 10))
+        await asyncio.to_thread(scorer.began.wait)
+        broken = asyncio.create_task(batcher(pairs_of("broken", 30), [10] * 30))
+        await asyncio.sleep(0.01)
+        scorer.may_go.set()
+        with pytest.raises(ValueError, match="broken"):
+            await broken
+        assert batcher.num_failed == 1
+        assert (await before).scores == list(range(10))
+        assert (await batcher(pairs_of("after", 2), [10] * 2)).scores == [0, 1]
+        assert (batcher.num_failed, batcher.num_queued) == (0, 0)
+
+    run(scorer, work)
+    assert len(scorer.batches) == 3

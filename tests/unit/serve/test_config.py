@@ -1,0 +1,77 @@
+"""Settings of the endpoint come as text or as YAML, and a mistake is one sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rayrank.errors import ConfigError
+from serve.config import api_keys, read
+
+EXAMPLE = Path(__file__).parents[3] / "serve/config.yaml"
+
+
+def test_dotted_text_and_nested_values_are_the_same_settings() -> None:
+    dotted = read({"model": "m", "limits.documents": "500", "batching.tokens": "", "scaling.max": "3"})
+    nested = read({"model": "m", "limits": {"documents": 500}, "batching": {"tokens": None}, "scaling": {"max": 3}})
+
+    assert dotted == nested
+    assert (dotted.limits.documents, dotted.batching.tokens, dotted.scaling.max) == (500, None, 3)
+
+
+def test_paths_do_not_depend_on_where_a_replica_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    config = read({"model": "models/bogue", "keys_file": "keys", "search.index": "s3://bucket/index/1"})
+
+    assert config.model == str(tmp_path / "models/bogue")
+    assert config.keys_file == str(tmp_path / "keys")
+    assert config.search.index == "s3://bucket/index/1"
+    assert config.name == "bogue"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({}, r"^model is missing: name a folder that jobs\.export made, as in model=DIR\.$"),
+        (
+            {"model": "m", "limits.document": "5"},
+            r"^The setting limits\.document .*: did you mean limits\.documents\?$",
+        ),
+        ({"model": "m", "limits": "5"}, r"^limits is a section, not a setting: set limits\.body_bytes or limits\.doc"),
+        ({"model": "m", "limits.documents": "many"}, r"^limits\.documents=many cannot be used: .*; change limits\.doc"),
+        ({"model": "m", "scaling": {"min": 2}}, r"^scaling\.max=1 is below scaling\.min=2: raise it\.$"),
+        ({"model": "m", "backend": "onnx-int8", "resources.gpus": 1}, r"backend=onnx-int8 is for CPUs .*: change one"),
+    ],
+)
+def test_a_mistake_is_one_sentence_that_names_the_setting(arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        read(arguments)
+
+
+def test_keys_come_from_the_file_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "keys"
+    file.write_text("one\n\n two \n")
+    monkeypatch.setenv("RAYRANK_API_KEYS", "three,one")
+    assert set(api_keys(read({"model": "m", "keys_file": str(file)}))) == {"one", "two", "three"}
+
+    monkeypatch.delenv("RAYRANK_API_KEYS")
+    assert api_keys(read({"model": "m"})) == ()
+
+
+def test_a_keys_file_that_would_let_everybody_in_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAYRANK_API_KEYS", raising=False)
+    (tmp_path / "empty").write_text("\n")
+
+    with pytest.raises(ConfigError, match=r"keys_file=.*/empty has no keys: write one a line"):
+        api_keys(read({"model": "m", "keys_file": str(tmp_path / "empty")}))
+    with pytest.raises(ConfigError, match=r"keys_file=.*/none cannot be read: No such file"):
+        api_keys(read({"model": "m", "keys_file": str(tmp_path / "none")}))
+
+
+def test_the_example_for_serve_deploy_can_be_used() -> None:
+    (application,) = yaml.safe_load(EXAMPLE.read_text())["applications"]
+
+    assert application["import_path"] == "serve.app:build"
+    assert read(application["args"]).scaling.max > 1

@@ -1,0 +1,249 @@
+"""A served model scores as its folder does, whoever asks along with whom, and keeps what it promises."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, BertModel, BertTokenizer
+
+from rayrank.config import InputConfig, QueryTypesConfig, StrmConfig
+from rayrank.evaluation.calibration import fit
+from rayrank.modeling.encoder import Encoder
+from rayrank.modeling.export import export, load, score, settings_of
+from rayrank.modeling.onnx_graph import int8, onnx_graph
+from rayrank.modeling.reranker import Reranker
+from rayrank.text.pieces import PieceEncoder, load_tokenizer
+from rayrank.text.words import word_table
+from serve.config import read
+from serve.model import ENTRY, PieceCache, ServedModel, ranked
+from serve.records import Answer, Ask, Overloaded
+
+VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] what is a bog ##ue fish of number ##s location description where".split()
+SIZES = {
+    "vocab_size": len(VOCABULARY),
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.5,
+}
+PASSAGES = ["a bogue is a fish", "fish", "numbers of bogues " * 30, "what", "a number", "", "bogue bogue"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models that read types and that do not, the first with a graph of eight bits and a calibration."""
+    place = tmp_path_factory.mktemp("models")
+    BertTokenizer(vocab={piece: row for row, piece in enumerate(VOCABULARY)}).save_pretrained(str(place / "words"))
+    tokenizer = load_tokenizer(str(place / "words"))
+    torch.manual_seed(0)
+    model = Reranker(Encoder(BertModel(BertConfig(**SIZES)), word_table(tokenizer), StrmConfig()), 1).eval()
+    nn.init.normal_(model.head.bias)
+    curve = fit(np.arange(40) / 10 - 2, np.arange(40) % 3 > 0, np.arange(40) % 4, "platt")
+    for name, types in (("types", True), ("plain", False)):
+        inputs = InputConfig(length=48, query_length=16, query_type=types)
+        settings = settings_of(model, inputs, QueryTypesConfig(), ["description", "location"] if types else [])
+        extras = (int8(onnx_graph(model)), curve) if types else (None, None)
+        export(str(place / name), model, tokenizer, settings, "# A card\n", *extras)
+    return place
+
+
+@pytest.fixture(scope="module")
+def types(folders: Path) -> Path:
+    return folders / "types"
+
+
+@pytest.fixture(scope="module")
+def shared(types: Path) -> Iterator[ServedModel]:
+    model = opened(types)
+    yield model
+    asyncio.run(model.close())
+
+
+def opened(folder: Path, **settings: Any) -> ServedModel:
+    return ServedModel(read({"model": str(folder), **settings}))
+
+
+def asked(model: ServedModel, *asks: Ask) -> list[Answer]:
+    async def ask_all() -> list[Answer]:
+        return list(await asyncio.gather(*map(model.rerank, asks)))
+
+    return asyncio.run(ask_all())
+
+
+def test_requests_that_share_batches_get_the_scores_of_the_folder(shared: ServedModel, types: Path) -> None:
+    queries = ["what is a bogue", "where is a fish", "number " * 30]
+    answers = asked(shared, *(Ask(query, PASSAGES[row:], "location") for row, query in enumerate(queries)))
+
+    exported = load(str(types))
+    for row, (query, answer) in enumerate(zip(queries, answers, strict=True)):
+        passages = PASSAGES[row:]
+        wanted = score(exported, [query] * len(passages), passages, ["location"] * len(passages))
+        assert np.allclose(answer.logits, wanted, atol=1e-5)
+        assert list(answer.order) == np.argsort(-wanted, kind="stable").tolist()
+        assert not answer.partial
+
+
+def test_eight_bits_score_as_the_exported_graph_does(types: Path) -> None:
+    model = opened(types, backend="onnx-int8")
+    (answer,) = asked(model, Ask("what is a bogue", PASSAGES, "location"))
+    asyncio.run(model.close())
+
+    count = len(PASSAGES)
+    wanted = score(load(str(types), "onnx-int8"), ["what is a bogue"] * count, PASSAGES, ["location"] * count)
+    assert np.allclose(answer.logits, wanted, atol=1e-5)
+
+
+def test_the_type_of_a_query_is_predicted_where_it_is_read_and_not_given(shared: ServedModel, folders: Path) -> None:
+    said, predicted = asked(shared, Ask("where is a bogue", PASSAGES, "location"), Ask("where is a bogue", PASSAGES))
+    assert predicted.query_type == "location"
+    assert predicted.logits == said.logits
+
+    plain = opened(folders / "plain")
+    with_type, without = asked(plain, Ask("where", PASSAGES, "location"), Ask("where", PASSAGES))
+    asyncio.run(plain.close())
+    assert with_type.query_type is None
+    assert with_type.logits == without.logits
+
+
+def test_a_type_of_any_length_leaves_the_query_its_place(shared: ServedModel) -> None:
+    (answer,) = asked(shared, Ask("what is a bogue " * 10, PASSAGES, "number " * 500))
+
+    assert np.isfinite(np.array(answer.logits, float)).all()
+
+
+def test_a_passage_too_long_is_cut_and_named(shared: ServedModel) -> None:
+    # [CLS] location [SEP] what [SEP] ... [SEP]: 42 of 48 places are the passage's.
+    fits, too_long = "fish " * 42, "fish " * 43
+    (answer,) = asked(shared, Ask("what", ["fish", too_long, fits, too_long * 9], "location"))
+
+    assert list(answer.cut) == [1, 3]
+    assert answer.logits[1] == answer.logits[2] == answer.logits[3] != answer.logits[0]
+    assert answer.num_tokens == 7 + 48 * 3
+
+
+def test_probabilities_are_the_calibrations(shared: ServedModel, folders: Path) -> None:
+    (answer,) = asked(shared, Ask("what", PASSAGES, "location"))
+    curve = load(str(folders / "types")).calibration
+    assert curve is not None
+    assert np.allclose(answer.probabilities, curve.apply(answer.logits))
+    assert asyncio.run(shared.info()).calibration == curve.figures()
+
+    plain = opened(folders / "plain")
+    (answer,) = asked(plain, Ask("what", PASSAGES))
+    asyncio.run(plain.close())
+    assert np.allclose(answer.probabilities, 1 / (1 + np.exp(-np.array(answer.logits))))
+
+
+def test_an_explanation_is_of_the_score_that_is_served(shared: ServedModel) -> None:
+    (answer,) = asked(shared, Ask("where is a bogue", ["a bogue is a fish"]))
+
+    explained = asyncio.run(shared.explain("where is a bogue", "a bogue is a fish", None))
+
+    assert explained["query_type"] == answer.query_type
+    assert explained["score"] == pytest.approx(answer.logits[0], abs=1e-5)
+
+
+def test_a_deadline_scores_the_first_stages_best_first(types: Path) -> None:
+    model = opened(types, **{"batching.tokens": "48"})
+    passages, first = ["fish " * 42] * 4000, np.arange(4000) % 1999
+    (answer,) = asked(model, Ask("what", passages, "location", first.tolist(), deadline_ms=300))
+    asyncio.run(model.close())
+
+    assert answer.partial
+    scored = [place for place, logit in enumerate(answer.logits) if logit is not None]
+    assert 0 < len(scored) < 4000
+    best = np.argsort(-first, kind="stable")[: len(scored)]
+    assert sorted(scored) == sorted(best.tolist())
+    assert sorted(answer.order) == scored
+    assert [place for place, chance in enumerate(answer.probabilities) if chance is not None] == scored
+
+
+def test_the_first_stage_counts_as_much_as_it_is_weighed() -> None:
+    logits, first = [-5.0, 0.0, 5.0, None], [30.0, 20.0, 10.0, 99.0]
+
+    assert ranked(logits, first, 0.0) == [2, 1, 0]
+    assert ranked(logits, first, 1.0) == [0, 1, 2]
+    assert ranked(logits, first, 0.4) == [2, 1, 0]
+    assert ranked(logits, first, 0.6) == [0, 1, 2]
+    # Both alike: as they came.
+    assert ranked(logits, first, 0.5) == [0, 1, 2]
+    assert ranked([1.0, 2.0], [1e308, -1e308], 0.9) == [0, 1]
+    assert ranked([1.0, 2.0], [3.0, 3.0], 0.9) == [1, 0]
+    assert ranked([None], [1.0], 0.5) == []
+
+
+def test_a_full_queue_refuses(types: Path) -> None:
+    model = opened(types, **{"batching.tokens": "48", "batching.queued_pairs": "50"})
+    many = Ask("what", ["fish " * 42] * 400, "location")
+
+    async def work() -> None:
+        long = asyncio.create_task(model.rerank(many))
+        await asyncio.sleep(0.05)
+        with pytest.raises(Overloaded):
+            await model.rerank(many)
+        assert len((await long).order) == 400
+
+    asyncio.run(work())
+    asyncio.run(model.close())
+
+
+def test_a_model_that_is_replaced_answers_what_it_has_in_hand(types: Path) -> None:
+    model = opened(types, **{"batching.tokens": "48"})
+
+    async def work() -> Answer:
+        long = asyncio.create_task(model.rerank(Ask("what", ["fish"] * 300, "location")))
+        await asyncio.sleep(0)
+        await model.close()
+        assert long.done()
+        return await long
+
+    assert len(asyncio.run(work()).order) == 300
+
+
+def test_a_model_that_cannot_score_any_more_says_so(types: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = opened(types)
+    model.check()
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("the device is lost")
+
+    monkeypatch.setattr(model, "_texts", broken)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="the device is lost"):
+            asked(model, Ask("what", PASSAGES, "location"))
+    with pytest.raises(RuntimeError, match="3 batches in a row failed"):
+        model.check()
+    asyncio.run(model.close())
+
+
+def test_the_cache_gives_the_same_ids_and_stays_within_its_bound(types: Path) -> None:
+    tokenizer = (types / "tokenizer.json").read_text()
+    encode = PieceEncoder(tokenizer, 48)
+    calls: list[int] = []
+
+    def counted(texts: list[str]) -> Any:
+        calls.append(len(texts))
+        return encode(texts)
+
+    room = 3 * (ENTRY + 1)
+    cache = PieceCache(counted, room)  # type: ignore[arg-type]
+    fish, what = cache(["fish", "what"])
+    assert [fish.tolist(), what.tolist()] == [encode([text]).values.to_pylist() for text in ("fish", "what")]
+    cache(["fish", "fish", "what"])
+    assert calls == [2]
+
+    # Two more than there is room for: what was asked for last stays.
+    cache(["fish"])
+    cache(["number", "bog", "fish"])
+    cache(["fish", "number"])
+    assert calls == [2, 2]
+    cache(["what"])
+    assert calls == [2, 2, 1]
+    assert [len(ids) for ids in cache(["fish " * 100, ""])] == [48, 0]

@@ -1,0 +1,67 @@
+"""A replica changes its model without losing a request; mistakes are found before anything is started."""
+
+import asyncio
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+import torch
+
+from rayrank.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
+from rayrank.modeling.encoder import load_encoder
+from rayrank.modeling.export import export, settings_of
+from rayrank.modeling.reranker import Reranker
+from rayrank.text.pieces import load_tokenizer
+from rayrank.text.words import word_table
+from serve.app import Ranker, build
+from serve.records import Answer, Ask
+
+ASK = Ask("where is the bogue", [f"The bogue number {number} lies in the bay." for number in range(20)])
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    place, tokenizer = tmp_path_factory.mktemp("models"), load_tokenizer(MINILM)
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        model = Reranker(load_encoder(EncoderConfig(layers=1), word_table(tokenizer), StrmConfig()), 1).eval()
+        settings = settings_of(model, InputConfig(), QueryTypesConfig(), [])
+        export(str(place / str(seed)), model, tokenizer, settings, "# A card\n")
+    return [place / "0", place / "1"]
+
+
+def test_a_new_model_takes_over_while_the_old_one_answers(folders: list[Path]) -> None:
+    async def work() -> list[Answer]:
+        ranker, answers = Ranker(), []
+        await ranker.reconfigure({"model": str(folders[0]), "name": "old"})
+        swap = asyncio.create_task(ranker.reconfigure({"model": str(folders[1]), "name": "new"}))
+        while not swap.done() or answers[-1].model == "old":
+            found = await asyncio.gather(*(ranker.rerank(ASK) for _ in range(4)))
+            answers += [answer for answer in found if isinstance(answer, Answer)]
+        await swap
+        ranker.check_health()
+        await ranker.model.close()
+        return answers
+
+    answers = asyncio.run(work())
+
+    names = [answer.model for answer in answers]
+    assert names == sorted(names, reverse=True)
+    assert set(names) == {"old", "new"}
+    for name in ("old", "new"):
+        scores = [answer.logits for answer in answers if answer.model == name]
+        assert np.allclose(scores, scores[0], atol=1e-5)
+    assert not np.allclose(answers[0].logits, answers[-1].logits, atol=1e-3)
+
+
+def test_a_folder_that_is_no_model_stops_before_anything_is_started(tmp_path: Path) -> None:
+    with pytest.raises(click.ClickException, match=r"is no exported model: it has no rayrank\.json; name a folder"):
+        build({"model": str(tmp_path)})
+
+
+def test_an_index_or_keys_that_are_not_there_stop_before_anything_is_started(folders: list[Path]) -> None:
+    with pytest.raises(click.ClickException, match=r"search\.index=.*/none is no index artifact: name a folder"):
+        build({"model": str(folders[0]), "search.index": "/none"})
+    with pytest.raises(click.ClickException, match=r"keys_file=/none cannot be read: No such file"):
+        build({"model": str(folders[0]), "keys_file": "/none"})
