@@ -1,0 +1,73 @@
+"""What is checked before a request is read further: its key, its type, its size and its patience."""
+
+import asyncio
+import hmac
+from collections.abc import Sequence
+from typing import Any
+
+import jiter
+from fastapi import Request
+
+from serve.protocols.problems import Problem
+
+BODY_SECONDS = 30.0
+"""How long a body may take to arrive; a client that trickles is sent away."""
+
+
+def check_key(request: Request, keys: Sequence[str]) -> None:
+    """Refuse a request without one of the keys."""
+    if not keys:
+        return
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    key = given.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
+    # All keys are compared, each in constant time: how long it takes tells nothing about them.
+    if not sum(hmac.compare_digest(key, known.encode()) for known in keys):
+        message = "The API key is missing or wrong: send the header 'Authorization: Bearer KEY'."
+        raise Problem("unauthorised", message, headers={"WWW-Authenticate": "Bearer"})
+
+
+async def read_json(request: Request, body_bytes: int) -> Any:
+    """Return the body's value, having read no more of it than the limits allow."""
+    _check_type(request)
+    too_large = Problem("too_large", f"The body is larger than {body_bytes} bytes: send fewer documents a request.")
+    said = request.headers.get("content-length", "")
+    if said.isdecimal() and int(said[:20]) > body_bytes:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > body_bytes:
+                    raise too_large
+    except TimeoutError:
+        message = f"The body did not arrive within {BODY_SECONDS:g} s: send it faster, or fewer documents a request."
+        raise Problem("slow", message, headers={"Connection": "close"}) from None
+    return parse(bytes(body))
+
+
+def parse(body: bytes) -> Any:
+    """Return the value of strict JSON: no NaN, no key twice, no half of a surrogate pair, no endless nesting."""
+    try:
+        return jiter.from_json(body, allow_inf_nan=False, catch_duplicate_keys=True)
+    except ValueError as error:
+        raise Problem("invalid_json", f"The body is not JSON: {error}.") from None
+
+
+def check_lists(value: Any, most: int, field: str = "") -> None:
+    """Refuse lists of more than `most` entries before anything looks at these."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            check_lists(inner, most, f"{field}.{name}" if field else name)
+    elif isinstance(value, list) and len(value) > most:
+        raise Problem("too_many", f"{field}: {len(value)} are too many; send at most {most} a request.", field)
+
+
+def _check_type(request: Request) -> None:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        given = f"is {kind[:50]}" if kind else "is missing"
+        raise Problem("media_type", f"The Content-Type {given}: send application/json.")
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    if encoding != "identity":
+        raise Problem("media_type", f"The Content-Encoding {encoding[:50]} is not read: send the body as it is.")

@@ -1,0 +1,1 @@
+"""The dialects that clients speak, one file each."""

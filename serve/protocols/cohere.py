@@ -1,0 +1,32 @@
+"""Cohere's second version: POST /v2/rerank."""
+
+import uuid
+
+from pydantic import BaseModel
+
+from serve.protocols.documents import DocumentsRequest, Meta, Result, meta_of, results_of
+from serve.protocols.problems import CohereError
+from serve.protocols.route import Serving, documented, guarded
+
+
+class CohereAnswer(BaseModel):
+    """Documents, best first."""
+
+    id: str
+    results: list[Result]
+    meta: Meta
+    query_type: str | None = None
+    partial: bool
+
+
+router = guarded(lambda body: CohereError, documented(CohereError))
+
+
+@router.post("/v2/rerank", response_model_exclude_none=True, tags=["Re-ranking"])
+async def rerank(request: DocumentsRequest, service: Serving) -> CohereAnswer:
+    """Put documents in order: Cohere v2."""
+    answer = await service.rerank(request.ask(request.query, request.texts(), "documents"))
+    return CohereAnswer(
+        id=str(uuid.uuid4()), results=results_of(request, answer, request.return_documents),
+        meta=meta_of(request, answer, "2"), query_type=answer.query_type, partial=answer.partial,
+    )  # fmt: skip

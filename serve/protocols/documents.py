@@ -1,0 +1,134 @@
+"""`documents`, the form of Cohere, Jina, vLLM and Infinity: POST /v1/rerank, and /rerank without `texts`."""
+
+import time
+import uuid
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from serve.protocols.problems import Problem, SharedError
+from serve.protocols.route import Service, Serving, documented, guarded
+from serve.protocols.wire import FirstStage, Query, Usage, Wire, cut_warnings, scores_of, usage_of
+from serve.records import Answer
+
+DOCUMENTS_OF_A_UNIT = 100
+"""What Cohere calls one search unit."""
+
+
+class Document(Wire):
+    """A document with fields; `id` comes back with its score."""
+
+    model_config = ConfigDict(extra="allow")
+    id: str | int | None = None
+    text: str | None = None
+
+
+Documents = Annotated[
+    list[str | Document],
+    Field(min_length=1, examples=[["Whales breathe air.", {"id": "b7", "text": "Bread needs yeast."}]]),
+]
+
+
+class DocumentsRequest(FirstStage):
+    """Documents to put in order for a query."""
+
+    query: Query
+    documents: Documents
+    model: str | None = Field(default=None, description="any name: this server has one model")
+    top_n: int | None = Field(default=None, ge=0, description="how many to return; all if 0 or left out")
+    rank_fields: list[str] | None = Field(
+        default=None, max_length=100, description="fields of documents to read; `text` if left out"
+    )
+    return_documents: bool | None = False
+
+    def texts(self) -> list[str]:
+        """Return what is read of each document."""
+        fields = self.rank_fields or ["text"]
+        return [
+            each if isinstance(each, str) else _text(each, fields, place) for place, each in enumerate(self.documents)
+        ]
+
+
+def _text(document: Document, fields: list[str], place: int) -> str:
+    values = document.model_dump()
+    found = [str(values[field]) for field in fields if isinstance(values.get(field), str | int | float)]
+    if not found:
+        where = f"documents.{place}"
+        raise Problem("invalid", f"{where}: it has no {', '.join(fields)}; name its fields in rank_fields.", where)
+    return "\n".join(found)
+
+
+class Result(BaseModel):
+    """A document's place in the request, and its score."""
+
+    index: int
+    relevance_score: float
+    id: str | int | None = None
+    document: dict[str, Any] | None = None
+
+
+class Meta(BaseModel):
+    """What Cohere tells about a request."""
+
+    api_version: dict[str, str]
+    billed_units: dict[str, int]
+    tokens: dict[str, int]
+    warnings: list[str] | None = None
+
+
+class DocumentsAnswer(BaseModel):
+    """Documents, best first."""
+
+    id: str
+    object: Literal["rerank"] = "rerank"
+    created: int
+    model: str
+    results: list[Result]
+    usage: Usage
+    meta: Meta
+    query_type: str | None = None
+    partial: bool = Field(description="whether the deadline came before all was scored")
+
+
+def results_of(request: DocumentsRequest, answer: Answer, with_documents: bool | None) -> list[Result]:
+    """Return the best `top_n` in the form of the answer."""
+    scores = scores_of(answer, request.raw_scores)
+    return [
+        _result(request.documents[place], place, score, with_documents)
+        for place, score in scores[: request.top_n or None]
+    ]
+
+
+def _result(document: str | Document, place: int, score: float, with_document: bool | None) -> Result:
+    if isinstance(document, str):
+        return Result(index=place, relevance_score=score, document={"text": document} if with_document else None)
+    shown = document.model_dump(exclude_unset=True) if with_document else None
+    return Result(index=place, relevance_score=score, id=document.id, document=shown)
+
+
+def meta_of(request: DocumentsRequest, answer: Answer, version: str) -> Meta:
+    """Return what Cohere's clients show of a request."""
+    units = -(-len(request.documents) // DOCUMENTS_OF_A_UNIT)
+    return Meta(
+        api_version={"version": version}, billed_units={"search_units": units},
+        tokens={"input_tokens": answer.num_tokens}, warnings=cut_warnings(answer.cut, "documents"),
+    )  # fmt: skip
+
+
+async def rerank_documents(request: DocumentsRequest, service: Service) -> DocumentsAnswer:
+    """Return the documents' order with all that one of these servers would send."""
+    answer = await service.rerank(request.ask(request.query, request.texts(), "documents"))
+    return DocumentsAnswer(
+        id=str(uuid.uuid4()), created=int(time.time()), model=answer.model,
+        results=results_of(request, answer, request.return_documents), usage=usage_of(answer.num_tokens),
+        meta=meta_of(request, answer, "1"), query_type=answer.query_type, partial=answer.partial,
+    )  # fmt: skip
+
+
+router = guarded(lambda body: SharedError, documented(SharedError))
+
+
+@router.post("/v1/rerank", response_model_exclude_none=True, tags=["Re-ranking"])
+async def rerank(request: DocumentsRequest, service: Serving) -> DocumentsAnswer:
+    """Put documents in order: Cohere v1, Jina, vLLM and Infinity."""
+    return await rerank_documents(request, service)

@@ -1,0 +1,93 @@
+"""What is asked about the server itself: is it there, what does it serve, how busy is it."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+from fastapi import Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel
+
+from serve.protocols.problems import DetailError
+from serve.protocols.route import Serving, documented, guarded
+
+
+class Health(BaseModel):
+    """That there is an answer is what counts."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Model(BaseModel):
+    """A model as OpenAI's clients list it."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "rayrank"
+    max_model_len: int
+
+
+class Models(BaseModel):
+    """The one model."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+class InfoAnswer(BaseModel):
+    """The model that answers; the names that text-embeddings-inference uses come first."""
+
+    model_id: str
+    max_input_length: int
+    max_client_batch_size: int
+    auto_truncate: bool = True
+    version: str
+    backend: str
+    device: str
+    query_types: Sequence[str]
+    strm: str
+    calibration: dict[str, Any] | None
+    search: bool
+    """Whether POST /search has an index."""
+
+
+open_router = guarded(lambda body: DetailError, documented(DetailError, (500, 503)), needs_key=False)
+router = guarded(lambda body: DetailError, documented(DetailError, (401, 500, 503)))
+
+
+@open_router.get("/health", tags=["Server"])
+async def health() -> Health:
+    """Say that this process answers."""
+    return Health()
+
+
+@open_router.get("/ready", tags=["Server"])
+async def ready(service: Serving) -> Health:
+    """Say that a model answers; 503 until then."""
+    await service.backend.info()
+    return Health()
+
+
+@router.get("/info", tags=["Server"])
+async def info(service: Serving) -> InfoAnswer:
+    """Describe the model."""
+    facts, config = asdict(await service.backend.info()), service.config
+    return InfoAnswer(
+        model_id=facts.pop("model"), max_input_length=facts.pop("length"),
+        max_client_batch_size=config.limits.documents, search=bool(config.search.index), **facts,
+    )  # fmt: skip
+
+
+@router.get("/v1/models", tags=["Server"])
+async def models(service: Serving) -> Models:
+    """List the model, as OpenAI's clients ask for it."""
+    facts = await service.backend.info()
+    return Models(data=[Model(id=facts.model, created=int(time.time()), max_model_len=facts.length)])
+
+
+@router.get("/metrics", tags=["Server"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+async def metrics(service: Serving) -> Response:
+    """Tell Prometheus about requests, phases and pairs."""
+    return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)

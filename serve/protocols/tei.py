@@ -1,0 +1,124 @@
+"""text-embeddings-inference: POST /rerank with `texts`, and /similarity, which huggingface_hub's client asks."""
+
+import time
+from typing import Annotated, Any, Literal
+
+from fastapi import Response
+from pydantic import BaseModel, Discriminator, Field, Tag
+
+from serve.protocols.documents import DocumentsAnswer, DocumentsRequest, rerank_documents
+from serve.protocols.problems import ErrorBody, Problem, SharedError, TeiError
+from serve.protocols.route import Service, Serving, documented, guarded
+from serve.protocols.wire import FirstStage, Query, Texts, Wire, scores_of
+from serve.records import Answer, Ask
+
+NAMED = 50
+"""Places of cut texts that fit a header."""
+
+
+class TeiRequest(FirstStage):
+    """Texts to put in order for a query."""
+
+    query: Query
+    texts: Texts
+    truncate: bool | None = Field(default=True, description="cut texts that are too long; false refuses them")
+    truncation_direction: Literal["right", "Right"] = Field(default="right", description="ends are cut, never starts")
+    return_text: bool | None = False
+
+
+class TeiRank(BaseModel):
+    """A text's place in the request, and its score."""
+
+    index: int
+    score: float
+    text: str | None = None
+
+
+def _form(body: Any) -> str:
+    texts = "texts" in body if isinstance(body, dict) else isinstance(body, TeiRequest)
+    return "tei-form" if texts else "documents-form"
+
+
+def _errors(body: Any) -> type[ErrorBody]:
+    return TeiError if body is None or _form(body) == "tei-form" else SharedError
+
+
+RerankRequest = Annotated[
+    Annotated[TeiRequest, Tag("tei-form")] | Annotated[DocumentsRequest, Tag("documents-form")], Discriminator(_form)
+]
+
+router = guarded(_errors, documented(TeiError | SharedError))
+similarity_router = guarded(lambda body: TeiError, documented(TeiError))
+
+
+@router.post("/rerank", response_model_exclude_none=True, tags=["Re-ranking"])
+async def rerank(
+    request: RerankRequest, response: Response, service: Serving
+) -> list[TeiRank] | DocumentsAnswer:  # fmt: skip
+    """Put `texts` in order as text-embeddings-inference does, or `documents` as /v1/rerank does."""
+    if isinstance(request, DocumentsRequest):
+        return await rerank_documents(request, service)
+    started = time.perf_counter()
+    ask = request.ask(request.query, request.texts, "texts")
+    answer = await _answer(ask, request.truncate, "texts", response, service, started)
+    texts = request.texts if request.return_text else None
+    return [
+        TeiRank(index=place, score=score, text=texts[place] if texts else None)
+        for place, score in scores_of(answer, request.raw_scores)
+    ]
+
+
+class Sentences(Wire):
+    """A sentence and those to compare it with."""
+
+    source_sentence: Query
+    sentences: Texts
+
+
+class SimilarityParameters(Wire):
+    """How to compare."""
+
+    truncate: bool | None = True
+
+
+class SimilarityRequest(Wire):
+    """What huggingface_hub's `InferenceClient.sentence_similarity` sends."""
+
+    inputs: Sentences
+    parameters: SimilarityParameters | None = None
+
+
+@similarity_router.post("/similarity", tags=["Re-ranking"])
+async def similarity(request: SimilarityRequest, response: Response, service: Serving) -> list[float]:
+    """Return the probability that each sentence answers the source, in the order they came in."""
+    started, inputs = time.perf_counter(), request.inputs
+    truncate = request.parameters is None or request.parameters.truncate
+    ask = Ask(inputs.source_sentence, inputs.sentences)
+    answer = await _answer(ask, truncate, "inputs.sentences", response, service, started)
+    return [value or 0.0 for value in answer.probabilities]
+
+
+async def _answer(
+    ask: Ask, truncate: bool | None, field: str, response: Response, service: Service, started: float
+) -> Answer:
+    answer = await service.rerank(ask)
+    if truncate is False and answer.cut:
+        place = f"{field}.{answer.cut[0]}"
+        raise Problem("too_many", f"{place}: longer than the model reads; set truncate to true to cut it.", place)
+    response.headers.update(_headers(ask, answer, time.perf_counter() - started))
+    return answer
+
+
+def _headers(ask: Ask, answer: Answer, seconds: float) -> dict[str, str]:
+    timing = answer.timing
+    times = {"total": seconds, "tokenization": timing.tokenise, "queue": timing.queue, "inference": timing.score}
+    headers = {f"x-{name}-time": str(round(value * 1000)) for name, value in times.items()}
+    headers["x-compute-type"] = "rayrank"
+    headers["x-compute-time"] = headers["x-total-time"]
+    headers["x-compute-characters"] = str(len(ask.query) + sum(map(len, ask.passages)))
+    headers["x-compute-tokens"] = str(answer.num_tokens)
+    if answer.cut:
+        headers["x-cut-texts"] = ",".join(map(str, answer.cut[:NAMED])) + (",..." if len(answer.cut) > NAMED else "")
+    if answer.partial:
+        headers["x-partial"] = "true"
+    return headers

@@ -1,0 +1,107 @@
+"""vLLM's scores of pairs: POST /score."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from serve.protocols.problems import DetailError, Problem
+from serve.protocols.route import Service, Serving, documented, guarded
+from serve.protocols.wire import OwnFields, Usage, cut_warnings, usage_of
+from serve.records import Answer, Ask
+
+Side = Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)]
+NAMES = (("queries", "documents"), ("text_1", "text_2"), ("data_1", "data_2"))
+
+
+class ScoreRequest(OwnFields):
+    """One query and many documents, or as many queries as documents; each pair of names means the same."""
+
+    queries: Side | None = None
+    documents: Side | None = None
+    text_1: Side | None = None
+    text_2: Side | None = None
+    data_1: Side | None = None
+    data_2: Side | None = None
+    model: str | None = None
+
+    def pairs(self) -> tuple[list[str], list[str], str]:
+        """Return a query and a document a pair, and what the documents are called."""
+        for first, second in NAMES:
+            queries, documents = getattr(self, first), getattr(self, second)
+            if queries is not None and documents is not None:
+                left, right = [[side] if isinstance(side, str) else side for side in (queries, documents)]
+                if len(left) not in (1, len(right)):
+                    message = f"{first} has {len(left)} texts for {len(right)} {second}: send one, or one each."
+                    raise Problem("invalid", message, first)
+                return left * (len(right) // len(left)), right, second
+        raise Problem(
+            "invalid", "queries: send it with documents, or text_1 with text_2, or data_1 with data_2.", "queries"
+        )
+
+
+class Score(BaseModel):
+    """The score of a pair."""
+
+    index: int
+    object: Literal["score"] = "score"
+    score: float
+
+
+class ScoreAnswer(BaseModel):
+    """Scores in the order of the request."""
+
+    id: str
+    object: Literal["list"] = "list"
+    created: int
+    model: str
+    data: list[Score]
+    usage: Usage
+    warnings: list[str] | None = None
+    partial: bool = Field(description="whether the deadline came before all was scored; what is missing is left out")
+
+
+router = guarded(lambda body: DetailError, documented(DetailError))
+
+
+@router.post("/score", response_model_exclude_none=True, tags=["Re-ranking"])
+async def score(request: ScoreRequest, service: Serving) -> ScoreAnswer:
+    """Score pairs: vLLM."""
+    queries, documents, field = request.pairs()
+    rows: dict[str, list[int]] = {}
+    for row, query in enumerate(queries):
+        rows.setdefault(query, []).append(row)
+    asks = [_ask(request, query, [documents[row] for row in own]) for query, own in rows.items()]
+    answers = await _all(asks, service)
+    parts = list(zip(answers, rows.values(), strict=True))
+    return ScoreAnswer(
+        id=f"score-{uuid.uuid4().hex}", created=int(time.time()), model=answers[0].model,
+        data=sorted(_scores(parts, request.raw_scores), key=lambda each: each.index),
+        usage=usage_of(sum(answer.num_tokens for answer in answers)),
+        warnings=cut_warnings(sorted(own[place] for answer, own in parts for place in answer.cut), field),
+        partial=any(answer.partial for answer in answers),
+    )  # fmt: skip
+
+
+def _ask(request: ScoreRequest, query: str, passages: list[str]) -> Ask:
+    return Ask(query, passages, request.query_type, deadline_ms=request.deadline_ms)
+
+
+async def _all(asks: list[Ask], service: Service) -> list[Answer]:
+    try:
+        # A group, because one that fails takes the others out of the queue.
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(service.rerank(ask)) for ask in asks]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _scores(parts: list[tuple[Answer, list[int]]], raw: bool | None) -> Iterator[Score]:
+    for answer, own in parts:
+        for place, value in enumerate(answer.logits if raw else answer.probabilities):
+            if value is not None:
+                yield Score(index=own[place], score=value)

@@ -1,0 +1,103 @@
+"""The wire protocols over real HTTP, around a scorer that anybody can work out by hand."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+
+from serve.api import create_api
+from serve.config import ServeConfig
+from serve.records import Answer, Ask, Hit, Info, Overloaded, Timing, Unready
+
+LONG = 200
+"""Characters after which this scorer cuts."""
+
+
+class WordScorer:
+    """Scores a passage by how many words of the query it has; some queries make it fail as a model can."""
+
+    def __init__(self) -> None:
+        self.asks: list[Ask] = []
+
+    async def rerank(self, ask: Ask) -> Answer:
+        self.asks.append(ask)
+        match ask.query:
+            case "overloaded":
+                raise Overloaded(2.3)
+            case "unready":
+                raise Unready
+            case "broken":
+                raise RuntimeError("a secret of the server")
+        words = set(ask.query.split())
+        logits = [float(len(words & set(passage.split()))) - 1 for passage in ask.passages]
+        order = sorted(range(len(logits)), key=lambda place: -logits[place])
+        if partial := ask.deadline_ms is not None and ask.deadline_ms < 1:
+            order = order[:1]
+        shown = [logit if place in order else None for place, logit in enumerate(logits)]
+        return Answer(
+            logits=shown, probabilities=[None if logit is None else (1 + logit) / 10 for logit in shown], order=order,
+            num_tokens=7 * len(logits), cut=[place for place, text in enumerate(ask.passages) if len(text) > LONG],
+            query_type=ask.query_type or "DESCRIPTION", partial=partial, model="words",
+            timing=Timing(0.001, 0.002, 0.003),
+        )  # fmt: skip
+
+    async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any]:
+        return {"pieces": passage.split(), "query_type": query_type}
+
+    async def info(self) -> Info:
+        return Info(model="words", backend="torch", device="cpu", length=256, query_types=["DESCRIPTION"], version="1")
+
+    async def search(self, query: str, depth: int) -> list[Hit]:
+        if query == "nothing":
+            return []
+        hits = [
+            Hit("p1", "bread needs yeast", 3.0),
+            Hit("p2", "whales breathe air", 2.0),
+            Hit("p3", "whales sing", 1.0),
+        ]
+        return hits[:depth]
+
+
+def served(backend: WordScorer, config: ServeConfig) -> Iterator[str]:
+    """Yield the URL of a server in a thread of its own."""
+    # asyncio sends small packets at once only where the protocol is named; otherwise each answer takes 40 ms.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(create_api(backend, config), log_level="warning"))
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server.should_exit = True
+    thread.join(10)
+
+
+@pytest.fixture(scope="session")
+def scorer() -> WordScorer:
+    return WordScorer()
+
+
+@pytest.fixture(scope="session")
+def api(scorer: WordScorer) -> Iterator[str]:
+    config = ServeConfig.model_validate({"name": "words", "limits": {"documents": 50, "body_bytes": 20_000}})
+    yield from served(scorer, config)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[ServeConfig], str]]:
+    """Start a server of other settings."""
+    running = []
+
+    def begin(config: ServeConfig) -> str:
+        running.append(served(WordScorer(), config))
+        return next(running[-1])
+
+    yield begin
+    for each in running:
+        next(each, None)

@@ -1,0 +1,180 @@
+"""Each dialect's requests and answers, as its own server's clients know them."""
+
+import re
+from typing import Any
+
+import pytest
+import requests
+
+from serve.config import ServeConfig
+
+QUERY = "how do whales breathe"
+TEXTS = ["bread needs yeast", "whales breathe air", "whales sing"]
+
+
+def post(url: str, body: Any) -> Any:
+    answer = requests.post(url, json=body, timeout=10)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_tei_gets_a_bare_array_best_first_with_its_headers(api: str) -> None:
+    answer = requests.post(f"{api}/rerank", json={"query": QUERY, "texts": TEXTS, "return_text": True}, timeout=10)
+    assert answer.json() == [
+        {"index": 1, "score": 0.2, "text": TEXTS[1]},
+        {"index": 2, "score": 0.1, "text": TEXTS[2]},
+        {"index": 0, "score": 0.0, "text": TEXTS[0]},
+    ]
+    assert answer.headers["x-compute-tokens"] == "21"
+    assert answer.headers["x-compute-characters"] == str(len(QUERY) + sum(map(len, TEXTS)))
+    times = ("tokenization", "queue", "inference")
+    assert [answer.headers[f"x-{name}-time"] for name in times] == ["1", "2", "3"]
+    assert answer.headers["x-total-time"].isdecimal()
+
+
+def test_rerank_without_texts_speaks_the_documents_form(api: str) -> None:
+    body = {"query": QUERY, "documents": TEXTS, "top_n": 1}
+    assert post(f"{api}/rerank", body)["results"] == [{"index": 1, "relevance_score": 0.2}]
+
+
+def test_the_documents_form_has_what_cohere_jina_vllm_and_infinity_send(api: str) -> None:
+    answer = post(f"{api}/v1/rerank", {"query": QUERY, "documents": TEXTS, "model": "whatever", "user": "me"})
+    assert [result["index"] for result in answer["results"]] == [1, 2, 0]
+    assert answer["model"] == "words"
+    assert answer["usage"] == {"prompt_tokens": 21, "total_tokens": 21}
+    assert answer["meta"]["api_version"] == {"version": "1"}
+    assert answer["meta"]["billed_units"] == {"search_units": 1}
+    assert answer["id"]
+    assert answer["object"] == "rerank"
+    assert answer["partial"] is False
+
+
+def test_documents_with_fields_come_back_with_their_ids(api: str) -> None:
+    documents = [{"id": 7, "text": TEXTS[0]}, {"id": "w", "text": TEXTS[1], "year": None}, TEXTS[2]]
+    answer = post(f"{api}/v2/rerank", {"query": QUERY, "documents": documents, "return_documents": True})
+    assert [(result.get("id"), result["document"]) for result in answer["results"]] == [
+        ("w", documents[1]),
+        (None, {"text": TEXTS[2]}),
+        (7, documents[0]),
+    ]
+
+
+def test_rank_fields_say_what_is_read_of_a_document(api: str, scorer: Any) -> None:
+    documents = [{"title": "whales", "year": 1851, "text": "no"}, {"title": "bread", "copy": "left"}]
+    post(f"{api}/v1/rerank", {"query": QUERY, "documents": documents, "rank_fields": ["title", "year", "copy"]})
+    assert scorer.asks[-1].passages == ["whales\n1851", "bread\nleft"]
+
+
+@pytest.mark.parametrize("top_n", [None, 0, 5])
+def test_all_documents_come_back_unless_fewer_are_asked_for(api: str, top_n: int | None) -> None:
+    assert len(post(f"{api}/v1/rerank", {"query": QUERY, "documents": TEXTS, "top_n": top_n})["results"]) == 3
+
+
+def test_raw_scores_are_logits(api: str) -> None:
+    answer = post(f"{api}/v1/rerank", {"query": QUERY, "documents": TEXTS, "raw_scores": True})
+    assert [result["relevance_score"] for result in answer["results"]] == [1.0, 0.0, -1.0]
+
+
+def test_our_own_fields_reach_the_model(api: str, scorer: Any) -> None:
+    own = {"query_type": "ENTITY", "first_stage_scores": [3, 2, 1.5], "first_stage_weight": 0.3, "deadline_ms": 50}
+    for route, name in (("rerank", "texts"), ("v1/rerank", "documents"), ("v2/rerank", "documents")):
+        post(f"{api}/{route}", {"query": QUERY, name: TEXTS, **own})
+        ask = scorer.asks[-1]
+        assert {key: getattr(ask, key) for key in own} == own
+
+
+def test_an_answer_cut_short_by_the_deadline_says_so(api: str) -> None:
+    body = {"query": QUERY, "documents": TEXTS, "deadline_ms": 0.5}
+    answer = post(f"{api}/v1/rerank", body)
+    assert answer["partial"] is True
+    assert answer["results"] == [{"index": 1, "relevance_score": 0.2}]
+    assert post(f"{api}/score", {"queries": QUERY, **body, "query": None})["data"] == [
+        {"index": 1, "object": "score", "score": 0.2}
+    ]
+    tei = requests.post(f"{api}/rerank", json={"query": QUERY, "texts": TEXTS, "deadline_ms": 0.5}, timeout=10)
+    assert tei.headers["x-partial"] == "true"
+
+
+def test_documents_too_long_are_cut_and_named(api: str) -> None:
+    long = [TEXTS[0], "whales " * 100, *["x" * 201] * 25]
+    warnings = post(f"{api}/v1/rerank", {"query": QUERY, "documents": long})["meta"]["warnings"]
+    assert warnings[0].startswith("documents 1, 2, 3, ")
+    assert " 20 and 6 more:" in warnings[0]
+    tei = requests.post(f"{api}/rerank", json={"query": QUERY, "texts": long[:3]}, timeout=10)
+    assert tei.headers["x-cut-texts"] == "1,2"
+    assert "meta" not in post(f"{api}/score", {"queries": QUERY, "documents": TEXTS})
+
+
+def test_tei_refuses_long_texts_only_if_told_not_to_cut(api: str) -> None:
+    body = {"query": QUERY, "texts": ["x" * 300], "truncate": False}
+    answer = requests.post(f"{api}/rerank", json=body, timeout=10)
+    assert (answer.status_code, answer.json()["error_type"]) == (413, "Validation")
+    assert "texts.0" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(("first", "second"), [("queries", "documents"), ("text_1", "text_2"), ("data_1", "data_2")])
+def test_scores_are_in_the_order_of_the_request(api: str, first: str, second: str) -> None:
+    answer = post(f"{api}/score", {first: QUERY, second: TEXTS})
+    assert [(each["index"], each["score"]) for each in answer["data"]] == [(0, 0.0), (1, 0.2), (2, 0.1)]
+
+
+def test_scores_of_as_many_queries_as_documents_are_pair_by_pair(api: str) -> None:
+    long = "yeast " * 40
+    answer = post(f"{api}/score", {"queries": [QUERY, "yeast", QUERY], "documents": [TEXTS[1], long, long]})
+    assert [each["score"] for each in answer["data"]] == [0.2, 0.1, 0.0]
+    assert answer["usage"]["total_tokens"] == 21
+    assert answer["warnings"][0].startswith("documents 1, 2:")
+
+
+def test_the_models_list_info_and_health_say_what_answers(api: str) -> None:
+    models = requests.get(f"{api}/v1/models", timeout=10).json()
+    assert [model["id"] for model in models["data"]] == ["words"]
+    info = requests.get(f"{api}/info", timeout=10).json()
+    assert (info["model_id"], info["max_input_length"], info["max_client_batch_size"]) == ("words", 256, 50)
+    assert info["search"] is False
+    for path in ("health", "ready", "docs"):
+        assert requests.get(f"{api}/{path}", timeout=10).status_code == 200
+
+
+def test_an_explanation_is_handed_through(api: str) -> None:
+    body = {"query": QUERY, "document": "whales sing", "query_type": "ENTITY"}
+    assert post(f"{api}/explain", body) == {"pieces": ["whales", "sing"], "query_type": "ENTITY"}
+
+
+def test_search_retrieves_and_reranks(start: Any) -> None:
+    url = start(ServeConfig.model_validate({"name": "words", "search": {"index": "there", "depth": 3}}))
+    answer = post(f"{url}/search", {"query": QUERY, "top_n": 2})
+    assert [(each["id"], each["first_stage_rank"], each["relevance_score"]) for each in answer["results"]] == [
+        ("p2", 2, 0.2),
+        ("p3", 3, 0.1),
+    ]
+    assert post(f"{url}/search", {"query": "nothing"})["results"] == []
+    assert requests.post(f"{url}/search", json={"query": QUERY, "depth": 4}, timeout=10).status_code == 422
+    assert requests.get(f"{url}/info", timeout=10).json()["search"] is True
+
+
+def test_search_without_an_index_says_how_to_get_one(api: str) -> None:
+    answer = requests.post(f"{api}/search", json={"query": QUERY}, timeout=10)
+    assert answer.status_code == 404
+    assert "search.index" in answer.json()["error"]["message"]
+
+
+def test_metrics_count_requests_pairs_and_phases(start: Any) -> None:
+    url = start(ServeConfig(name="words"))
+    post(f"{url}/v1/rerank", {"query": QUERY, "documents": TEXTS})
+    requests.post(f"{url}/v1/rerank", json={}, timeout=10)
+    lines = requests.get(f"{url}/metrics", timeout=10).text.splitlines()
+    assert 'rayrank_requests_total{route="/v1/rerank",status="200"} 1.0' in lines
+    assert 'rayrank_requests_total{route="/v1/rerank",status="422"} 1.0' in lines
+    assert "rayrank_pairs_total 3.0" in lines
+    for phase, seconds in (("tokenise", 0.001), ("queue", 0.002), ("score", 0.003)):
+        assert f'rayrank_phase_seconds_sum{{phase="{phase}"}} {seconds}' in lines
+
+
+def test_the_page_is_at_the_root_and_brings_its_files(api: str) -> None:
+    page = requests.get(api, timeout=10)
+    assert page.headers["content-type"].startswith("text/html")
+    files = re.findall(r'(?:src|href)="([^":]+)"', page.text)
+    assert len(files) >= 2
+    for file in files:
+        assert requests.get(f"{api}/{file}", timeout=10).status_code == 200, file

@@ -1,0 +1,222 @@
+"""What is refused, with which status, in each dialect's own shape."""
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+
+from rayrank.errors import ConfigError
+from serve import limits
+from serve.api import create_api
+from serve.config import ServeConfig
+
+JSON = {"content-type": "application/json"}
+TEI, V1, V2, SCORE = "/rerank", "/v1/rerank", "/v2/rerank", "/score"
+
+
+def post(url: str, body: bytes, headers: dict[str, str] = JSON) -> requests.Response:
+    return requests.post(url, data=body, headers=headers, timeout=10)
+
+
+def ask(query: str, route: str, texts: list[str]) -> bytes:
+    names = {TEI: ("query", "texts"), SCORE: ("text_1", "text_2")}
+    first, second = names.get(route, ("query", "documents"))
+    return json.dumps({first: query, second: texts}).encode()
+
+
+def said(answer: requests.Response, route: str) -> str:
+    """The message, from where each dialect has it; nothing else may be there."""
+    body = answer.json()
+    if route == TEI:
+        assert set(body) == {"error", "error_type"}
+        return str(body["error"])
+    if route == V2:
+        assert set(body) == {"message", "id"}
+        return str(body["message"])
+    assert set(body) == ({"error"} if route == SCORE else {"message", "id", "error"})
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    return str(body["error"]["message"])
+
+
+@pytest.mark.parametrize("route", [TEI, V1, V2, SCORE])
+@pytest.mark.parametrize(
+    ("query", "status", "words"),
+    [("overloaded", 429, "in 3 s"), ("unready", 503, "No model"), ("broken", 500, "its log says why")],
+)
+def test_the_models_troubles_are_told_in_the_dialects_shape(
+    api: str, route: str, query: str, status: int, words: str
+) -> None:
+    answer = post(api + route, ask(query, route, ["a"]))
+    assert answer.status_code == status
+    assert words in said(answer, route)
+    assert "secret" not in answer.text
+    assert answer.headers.get("retry-after") == ("3" if status == 429 else None)
+
+
+@pytest.mark.parametrize(("route", "status"), [(TEI, 413), (V1, 422), (V2, 422), (SCORE, 422)])
+def test_too_many_documents_are_refused_as_the_dialect_does(api: str, route: str, status: int) -> None:
+    answer = post(api + route, ask("q", route, ["a"] * 51))
+    assert answer.status_code == status
+    assert "at most 50" in said(answer, route)
+
+
+@pytest.mark.parametrize(("route", "status"), [(TEI, 400), (V1, 422), (V2, 422), (SCORE, 422)])
+def test_an_empty_list_is_refused_as_the_dialect_does(api: str, route: str, status: int) -> None:
+    answer = post(api + route, ask("q", route, []))
+    assert answer.status_code == status
+    assert "at least 1" in said(answer, route)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ('{"documents": ["a"]}', "query"),
+        ('{"query": "q"}', "documents"),
+        ('{"query": "", "documents": ["a"]}', "query"),
+        ('{"query": 3, "documents": ["a"]}', "query"),
+        ('{"query": "q", "documents": "a"}', "documents"),
+        ('{"query": "q", "documents": ["a", 3]}', "documents.1"),
+        ('{"query": "q", "documents": ["a", null]}', "documents.1"),
+        ('{"query": "q", "documents": [{"text": 3}]}', "documents.0.text"),
+        ('{"query": "q", "documents": [{"id": "no text"}]}', "documents.0"),
+        ('{"query": "q", "documents": ["a"], "top_n": "2"}', "top_n"),
+        ('{"query": "q", "documents": ["a"], "top_n": -1}', "top_n"),
+        ('{"query": "q", "documents": ["a"], "first_stage_scores": [1e999]}', "first_stage_scores.0"),
+        ('{"query": "q", "documents": ["a"], "first_stage_scores": [1%s]}' % ("0" * 400), "first_stage_scores.0"),
+        ('{"query": "q", "documents": ["a"], "first_stage_scores": [1, 2]}', "first_stage_scores"),
+        ('{"query": "q", "documents": ["a"], "first_stage_weight": 0.5}', "first_stage_weight"),
+        ('{"query": "q", "documents": ["a"], "first_stage_weight": 2}', "first_stage_weight"),
+        ('{"query": "q", "documents": ["a"], "deadline_ms": 0}', "deadline_ms"),
+    ],
+)
+def test_a_wrong_field_is_named(api: str, body: str, field: str) -> None:
+    answer = post(api + V1, body.encode())
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["error"]["param"] == field
+    assert field in said(answer, V1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"\x00", b'{"query": "q\x00", "documents": ["a"]}', b'{"query": "\xff", "documents": ["a"]}',
+        rb'{"query": "\ud800", "documents": ["a"]}', b"[" * 19_000, b'{"a":' * 3_000, b"1" * 10_000,
+        b'{"query": "q", "documents": ["a"], "first_stage_scores": [NaN]}',
+        b'{"query": "q", "documents": ["a"], "first_stage_weight": Infinity}',
+        b'{"query": "q", "query": "r", "documents": ["a"]}', b'{"query": "q", "documents": ["a"]} more',
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("route", [TEI, V1, V2, SCORE])
+def test_what_is_not_strict_json_is_refused(api: str, route: str, body: bytes) -> None:
+    answer = post(api + route, body)
+    assert answer.status_code == 400, answer.text
+    assert said(answer, route).startswith("The body is not JSON")
+
+
+@pytest.mark.parametrize("body", [b"null", b"[]", b"3", b'"text"', b"[[[]]]"])
+@pytest.mark.parametrize("route", [TEI, V1, V2, SCORE, "/search", "/explain", "/similarity"])
+def test_json_that_is_no_object_is_refused(api: str, route: str, body: bytes) -> None:
+    assert post(api + route, body).status_code == 422
+
+
+def test_null_bytes_within_a_text_are_only_text(api: str) -> None:
+    assert post(api + V1, rb'{"query": "q", "documents": ["a\u0000b"]}').status_code == 200
+
+
+def test_errors_do_not_send_a_clients_text_back(api: str) -> None:
+    secret = "patient 4711 " * 500
+    for body in ({"query": "q", "documents": [{"title": secret}]}, {"query": "q", "documents": [secret, 3]}):
+        answer = requests.post(api + V1, json=body, timeout=10)
+        assert answer.status_code == 422
+        assert "patient" not in answer.text
+    twice = json.dumps(secret).encode()
+    assert len(post(api + V2, b"{%s: 1, %s: 2}" % (twice, twice)).content) < 500
+
+
+@pytest.mark.parametrize("route", [TEI, V1, V2, SCORE])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_over_the_limit_is_refused_while_it_comes(api: str, route: str, chunked: bool) -> None:
+    body = ask("q", route, ["x" * 1000] * 10_000)
+    pieces = (body[start : start + 10_000] for start in range(0, len(body), 10_000))
+    answer = requests.post(api + route, data=pieces if chunked else body, headers=JSON, timeout=10)
+    assert answer.status_code == 413
+    assert "20000 bytes" in said(answer, route)
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+def test_another_content_type_is_refused(api: str, kind: str) -> None:
+    answer = post(api + V2, ask("q", V2, ["a"]), {"content-type": kind})
+    assert answer.status_code == 415
+    assert "send application/json" in said(answer, V2)
+
+
+def test_a_packed_body_is_refused(api: str) -> None:
+    assert post(api + V2, ask("q", V2, ["a"]), {**JSON, "content-encoding": "gzip"}).status_code == 415
+
+
+def test_json_may_say_its_charset_and_its_kind(api: str) -> None:
+    for kind in ("application/json; charset=utf-8", "application/vnd.api+json"):
+        assert post(api + V2, ask("q", V2, ["a"]), {"content-type": kind}).status_code == 200
+
+
+def test_a_client_that_trickles_is_sent_away(start: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BODY_SECONDS", 0.3)
+    place = urlsplit(start(ServeConfig(name="words")))
+    with socket.create_connection((place.hostname, place.port), timeout=10) as client:
+        client.sendall(
+            b"POST /v2/rerank HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n{"
+        )
+        assert client.recv(100).startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ({}, 401), ({"authorization": "Bearer wrong"}, 401), ({"authorization": "Basic second"}, 401),
+        ({"authorization": "Bearer "}, 401), ({"authorization": "Bearer sécond".encode("latin-1")}, 401),
+        ({"authorization": "Bearer second"}, 200), ({"authorization": "bearer first"}, 200),
+        ({"authorization": "Bearer from-outside"}, 200),
+    ],
+)  # fmt: skip
+def test_only_those_with_a_key_are_let_in(
+    start: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: dict[str, Any], status: int
+) -> None:
+    (tmp_path / "keys").write_text("first\n\nsecond \n")
+    monkeypatch.setenv("RAYRANK_API_KEYS", "from-outside")
+    url = start(ServeConfig(name="words", keys_file=str(tmp_path / "keys")))
+    assert post(url + V1, ask("q", V1, ["a"]), {**JSON, **header}).status_code == status
+    for path in ("/info", "/v1/models", "/metrics"):
+        assert requests.get(url + path, headers=header, timeout=10).status_code == status
+    for path in ("/health", "/ready", "/docs", "/openapi.json"):
+        assert requests.get(url + path, timeout=10).status_code == 200
+
+
+def test_the_key_is_asked_for_before_anything_is_read(
+    start: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAYRANK_API_KEYS", "key")
+    url = start(ServeConfig(name="words"))
+    for route in (TEI, V1, V2, SCORE):
+        answer = post(url + route, b"x" * 10_000_000)
+        assert answer.status_code == 401
+        assert "Authorization: Bearer KEY" in said(answer, route)
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_file_without_keys_stops_the_start(tmp_path: Path, scorer: Any) -> None:
+    with pytest.raises(ConfigError, match=r"keys_file=.* cannot be read"):
+        create_api(scorer, ServeConfig(keys_file=str(tmp_path / "none")))
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(ConfigError, match="has no keys"):
+        create_api(scorer, ServeConfig(keys_file=str(tmp_path / "empty")))
+
+
+def test_a_route_asked_with_a_wrong_method_says_which_is_right(api: str) -> None:
+    answer = requests.get(api + V1, timeout=10)
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert requests.post(f"{api}/nowhere", timeout=10).status_code == 404
