@@ -1,0 +1,101 @@
+"""Let another model answer: one that scores as in training and ranks no worse than the live one.
+
+--to is the URL of Ray's dashboard, where a running Serve changes its model without dropping a request, or a Serve
+config file, which is changed in place. --back returns to the model before. Replayed queries are lines of
+{"query": ..., "documents": [...], "relevance": [...]}, relevance if judged; without them the golden pairs are asked.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.entry import Arguments, parser, run_task
+from rayrank.config import RunConfig
+from rayrank.errors import ConfigError, RayrankError
+
+if TYPE_CHECKING:
+    from rayrank.modeling.export import Exported
+    from serve.targets import Live, Settings, Target
+
+
+def run(arguments: Arguments, config: RunConfig) -> dict[str, Any]:
+    """Check, compare, swap, and return the facts to show; with torch behind it, so imported once it is needed."""
+    from serve.promotion import Endpoint, promoted, turned_back
+    from serve.targets import open_target
+
+    if bool(arguments.model) == arguments.back:
+        raise ConfigError("Name the folder with --model DIR, or go back to the one before with --back.")
+    target = open_target(arguments.to)
+    live = target.live()
+    if arguments.back:
+        settings = turned_back(live)
+        findings = [f"{settings['model']} is back in place of {live.model}: {target.swap(settings)}"]
+        return {"model": settings["model"], "previous": live.model, "findings": findings}
+    settings = promoted(live, str(Path(arguments.model).expanduser().absolute()))
+    endpoint = Endpoint(arguments.endpoint or live.endpoint)
+    exported, checked = _checked(settings)
+    compared = _compared(arguments, exported, endpoint, config) if live.model else "no live model to compare with"
+    done = target.swap(settings)
+    findings = [checked, compared, f"{settings['model']} is in place of {live.model or 'nothing'}: {done}"]
+    if "://" in arguments.to:
+        findings.append(_confirmed(exported, endpoint, target, live))
+    return {"model": settings["model"], "previous": live.model, "findings": findings}
+
+
+def _checked(settings: "Settings") -> tuple["Exported", str]:
+    """Open the folder and refuse one that does not score as training did."""
+    from rayrank.modeling.export import check_golden, load
+
+    backend = settings.get("backend", "torch")
+    exported = load(settings["model"], backend)
+    parity = check_golden(exported)
+    if objection := parity.objection(exact=backend == "torch"):
+        raise ConfigError(f"--model {settings['model']} is not promoted: {objection}; export it again.")
+    return exported, parity.finding()
+
+
+def _compared(arguments: Arguments, exported: "Exported", endpoint: Any, config: RunConfig) -> str:
+    """Ask the live model the same and refuse one that is worse."""
+    from serve.promotion import difference, golden_replays, new_scores, read_replays
+
+    if arguments.judgments and not arguments.queries:
+        raise ConfigError(f"--judgments {arguments.judgments} judges nothing: name the queries with --queries FILE.")
+    asked = arguments.queries
+    replays = read_replays(asked, arguments.judgments) if asked else golden_replays(exported.golden)
+    try:
+        answers = [endpoint.scores(replay) for replay in replays]
+    except RayrankError as error:
+        if arguments.force:
+            return f"not compared: {error}"
+        raise
+    found = difference(replays, answers, new_scores(exported, replays), config.evaluate)
+    if (objection := found.objection()) and not arguments.force:
+        raise ConfigError(f"--model {arguments.model} is not promoted: {objection}; --force promotes it all the same.")
+    return found.finding()
+
+
+def _confirmed(exported: "Exported", endpoint: Any, target: "Target", live: "Live") -> str:
+    """Ask the endpoint for the golden scores, and put the old model back if it does not have them."""
+    from serve.promotion import endpoint_parity
+
+    try:
+        parity = endpoint_parity(endpoint, exported.golden)
+        objection = parity.objection(endpoint.is_exact())
+    except RayrankError as error:
+        objection = str(error)
+    if not objection:
+        return f"the endpoint answers with it: {parity.finding()}"
+    target.swap(live.settings)
+    raise ConfigError(f"The endpoint does not answer as it should: {objection}; {live.model} is back.")
+
+
+if __name__ == "__main__":
+    options = parser(__doc__)
+    options.add_argument("--model", metavar="DIR", help="a folder that jobs.export made, as the replicas see it too")
+    options.add_argument("--to", required=True, metavar="URL|FILE", help="as in http://127.0.0.1:8265")
+    options.add_argument("--endpoint", metavar="URL", help="where the live model answers; found from --to by default")
+    options.add_argument("--queries", metavar="FILE", help="JSONL to replay; the golden pairs by default")
+    options.add_argument("--judgments", metavar="FILE", help="TREC qrels for queries with query_id and documents' id")
+    options.add_argument("--back", action="store_true", help="return to the model before, without comparing")
+    options.add_argument("--force", action="store_true", help="promote a model that ranks worse or cannot be compared")
+    arguments = options.parse_args()
+    run_task(arguments, lambda config, store: run(arguments, config))

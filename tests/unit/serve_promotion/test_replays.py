@@ -1,0 +1,136 @@
+"""What a new model is asked, what it is compared by, and what speaks against it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rayrank.config import EvaluateConfig
+from rayrank.errors import ConfigError, DatasetError
+from rayrank.modeling.golden import GoldenPair
+from serve.promotion import Replay, difference, golden_replays, promoted, read_replays, turned_back
+from serve.targets import Live
+
+CONFIG = EvaluateConfig(resamples=500)
+RNG = np.random.default_rng(0)
+LIVE = RNG.normal(size=(40, 10)).tolist()
+JUDGED = [Replay("q", [""] * 10, relevance=[int(place == np.argmax(scores)) for place in range(10)]) for scores in LIVE]
+UNJUDGED = [Replay("q", [""] * 10)] * 40
+
+
+def write(file: Path, *entries: object) -> str:
+    file.write_text("\n".join(json.dumps(entry) for entry in entries) + "\n\n")
+    return str(file)
+
+
+def test_queries_are_read_with_their_documents_and_judgments(tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "queries.jsonl",
+        {"query": "who", "documents": ["a", {"id": 7, "text": "b"}], "relevance": [0, 2]},
+        {"query": "where", "documents": ["c"], "query_type": "location"},
+    )
+
+    assert read_replays(file, None) == [
+        Replay("who", ["a", "b"], relevance=[0, 2]),
+        Replay("where", ["c"], "location"),
+    ]
+
+
+def test_judgments_of_a_qrels_file_find_their_documents_by_id(tmp_path: Path) -> None:
+    documents = [{"id": "p1", "text": "a"}, {"id": "p2", "text": "b"}]
+    file = write(tmp_path / "queries.jsonl", {"query_id": "q1", "query": "who", "documents": documents})
+    (tmp_path / "qrels").write_text("q1 0 p2 3\nq1 0 p9 1\nq2 0 p1 1\n")
+
+    assert read_replays(file, str(tmp_path / "qrels")) == [Replay("who", ["a", "b"], relevance=[0, 3])]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "Expecting property name"),
+        ('{"query": "q"}', "'documents' is missing"),
+        ('{"query": "q", "documents": []}', "documents is empty"),
+        ('{"query": "q", "documents": ["a"], "relevance": [1, 0]}', "relevance has 2 values for 1 documents"),
+    ],
+)
+def test_a_line_that_is_no_query_is_told_by_its_number(line: str, reason: str, tmp_path: Path) -> None:
+    file = tmp_path / "queries.jsonl"
+    file.write_text('{"query": "q", "documents": ["a"]}\n' + line)
+
+    with pytest.raises(DatasetError, match=f"line 2 cannot be read: {reason}"):
+        read_replays(str(file), None)
+
+
+def test_files_that_are_not_there_or_empty_are_told(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "qrels").write_text("q1 p1 1\n")
+    with pytest.raises(DatasetError, match=r"--queries .*/nothing cannot be read: No such file"):
+        read_replays(str(tmp_path / "nothing"), None)
+    with pytest.raises(DatasetError, match=r"--queries .*/empty has no queries"):
+        read_replays(str(tmp_path / "empty"), None)
+    with pytest.raises(DatasetError, match=r"--judgments .*/qrels, line 1 cannot be read"):
+        read_replays(str(tmp_path / "empty"), str(tmp_path / "qrels"))
+
+
+def test_golden_pairs_become_their_queries() -> None:
+    pairs = [GoldenPair(query=query, query_type="person", passage=text, score=0) for query, text in ("qa", "qb", "rc")]
+
+    assert golden_replays(pairs) == [Replay("q", ["a", "b"], "person"), Replay("r", ["c"], "person")]
+
+
+def test_a_model_that_ranks_judged_answers_worse_is_objected_to_and_a_better_one_is_not() -> None:
+    reversed_ = (-np.array(LIVE)).tolist()
+
+    worse, better = difference(JUDGED, LIVE, reversed_, CONFIG), difference(JUDGED, reversed_, LIVE, CONFIG)
+
+    # The answer goes from the first place to the last of ten.
+    assert worse.comparison is not None
+    assert worse.comparison.difference == pytest.approx(0.1 - 1)
+    assert "MRR@10 falls by 0.9000 (p 0.002)" in worse.objection()
+    assert "MRR@10 1.0000 -> 0.1000 on 40 judged ones" in worse.finding()
+    # It agrees as little, but where answers are known they decide.
+    assert better.tau == worse.tau == pytest.approx(-1)
+    assert not better.objection()
+
+
+def test_without_judgments_a_model_that_agrees_in_nothing_is_objected_to() -> None:
+    slightly = (np.array(LIVE) + RNG.normal(0, 0.3, (40, 10))).tolist()
+    unrelated = RNG.normal(size=(40, 10)).tolist()
+
+    like, unlike = (difference(UNJUDGED, LIVE, scores, CONFIG) for scores in (slightly, unrelated))
+
+    assert not like.objection()
+    assert like.tau > 0.6
+    assert "Kendall's tau with the live model is" in unlike.objection()
+    assert like.overlap > unlike.overlap
+
+
+def test_equal_scores_are_measured_in_the_order_they_were_given() -> None:
+    tied = difference([Replay("q", ["a", "b"], relevance=[1, 0])] * 2, [[0, 0]] * 2, [[0, 1]] * 2, CONFIG)
+
+    assert tied.live is not None
+    assert tied.new is not None
+    assert (tied.live.mean, tied.new.mean) == (1.0, 0.5)
+
+
+def test_the_model_before_is_remembered_and_turning_back_twice_changes_nothing() -> None:
+    first = Live({"model": "/m/one", "name": "one", "backend": "torch"}, "")
+
+    second = Live(promoted(first, "/m/two"), "")
+    back = Live(turned_back(second), "")
+
+    assert second.settings == {"model": "/m/two", "name": "two", "backend": "torch", "previous": "/m/one"}
+    assert back.settings == {"model": "/m/one", "name": "one", "backend": "torch", "previous": "/m/two"}
+    assert turned_back(back) == second.settings
+
+
+def test_a_name_that_was_given_stays() -> None:
+    assert promoted(Live({"model": "/m/one", "name": "our-ranker"}, ""), "/m/two")["name"] == "our-ranker"
+
+
+def test_what_cannot_be_promoted_is_told() -> None:
+    with pytest.raises(ConfigError, match="is the one that answers already"):
+        promoted(Live({"model": "/m/one"}, ""), "/m/one/")
+    with pytest.raises(ConfigError, match="--back has nothing to go back to: no model was promoted over /m/one"):
+        turned_back(Live({"model": "/m/one"}, ""))
