@@ -1,0 +1,105 @@
+// The picture of attention: words of the passage down, words of the query across, with and without STRM side by side.
+
+import { walk } from "./words.js";
+
+const FORMS = [["with_strm", "with STRM"], ["without_strm", "without STRM"]];
+const ALL = "all";
+
+export function picture(section, why) {
+  const layers = why.attention.with_strm.weights;
+  const [layer, head] = ["layer", "head"].map((name) => section.querySelector(`.${name}`));
+  choices(layer, "mean of all", layers.length);
+  choices(head, "mean of all", layers[0].length);
+  const draw = () => show(section, why, layer.value, head.value);
+  layer.addEventListener("change", draw);
+  head.addEventListener("change", draw);
+  const left = why.attention.left_out;
+  section.querySelector(".note").textContent = left ? `The last ${left} words of the passage are not shown.` : "";
+  draw();
+}
+
+function choices(select, all, count) {
+  select.add(new Option(all, ALL));
+  for (let each = 0; each < count; each++) select.add(new Option(`${each + 1}`, each));
+}
+
+function show(section, why, layer, head) {
+  const rows = why.attention.document_words.map((number) => why.words[number].text);
+  const columns = why.attention.query_words.map((number) => why.words[number].text);
+  const values = FORMS.map(([form]) => mean(why.attention[form].weights, layer, head, columns.length, rows.length));
+  const most = Math.max(...values.flat(2), 1e-6);
+  const { table, cells } = grid(rows, columns);
+  const width = FORMS.length * columns.length;
+  const reading = section.querySelector(".reading");
+  cells.forEach((cell, place) => {
+    const [row, column] = [Math.floor(place / width), place % width];
+    const weight = values[Math.floor(column / columns.length)][column % columns.length][row];
+    cell.style.setProperty("--weight", (weight / most).toFixed(3));
+    const form = FORMS[Math.floor(column / columns.length)][1];
+    cell.ariaLabel = `“${columns[column % columns.length]}” gives “${rows[row]}” ${percent(weight)} of its attention, ${form}.`;
+  });
+  walk(cells, width, (place) => { reading.textContent = cells[place].ariaLabel; });
+  section.querySelector(".frame").replaceChildren(table);
+  section.querySelector(".most").textContent = percent(most);
+}
+
+// One matrix of query words by passage words: of a layer and head, or the mean of all of them.
+function mean(weights, layer, head, columns, rows) {
+  const layers = layer === ALL ? weights : [weights[layer]];
+  const matrices = layers.flatMap((heads) => (head === ALL ? heads : [heads[head]]));
+  return Array.from({ length: columns }, (_, column) =>
+    Array.from({ length: rows }, (_, row) =>
+      matrices.reduce((sum, matrix) => sum + matrix[column][row], 0) / matrices.length));
+}
+
+function grid(rows, columns) {
+  const table = document.createElement("table");
+  table.setAttribute("role", "grid");
+  table.ariaLabel = "Attention from words of the query to words of the passage";
+  const [forms, heads, body] = [table.createTHead().insertRow(), table.tHead.insertRow(), table.createTBody()];
+  forms.append(gap());
+  heads.append(gap());
+  for (const [place, [, form]] of FORMS.entries()) {
+    const title = header(form, "colgroup");
+    title.colSpan = columns.length;
+    forms.append(...(place ? [gap()] : []), title);
+    heads.append(...(place ? [gap()] : []), ...columns.map((word) => header(word, "col")));
+  }
+  const cells = [];
+  for (const word of rows) {
+    const row = body.insertRow();
+    row.append(header(word, "row"));
+    for (const place of FORMS.keys()) {
+      if (place) row.append(gap());
+      for (const _ of columns) cells.push(row.appendChild(field()));
+    }
+  }
+  return { table, cells };
+}
+
+function field() {
+  const cell = document.createElement("td");
+  cell.setAttribute("role", "gridcell");
+  cell.className = "weight";
+  return cell;
+}
+
+function header(text, scope) {
+  const cell = document.createElement("th");
+  cell.scope = scope;
+  const label = document.createElement("span");
+  label.textContent = text;
+  cell.append(label);
+  return cell;
+}
+
+function gap() {
+  const cell = document.createElement("td");
+  cell.setAttribute("role", "presentation");
+  cell.className = "gap";
+  return cell;
+}
+
+function percent(weight) {
+  return `${(100 * weight).toFixed(weight < 0.1 ? 2 : 1)} %`;
+}

@@ -1,0 +1,79 @@
+// Why a passage got its score: what its words are worth, how they are read, and the picture of attention.
+
+import { picture } from "./attention.js";
+import { walk } from "./words.js";
+
+export function fill(panel, why) {
+  panel.replaceChildren(document.getElementById("why").content.cloneNode(true));
+  panel.querySelector(".facts").textContent = facts(why);
+  worth(panel.querySelector(".worth"), why);
+  together(panel.querySelector(".together"), why);
+  picture(panel.querySelector(".attention"), why);
+}
+
+function facts(why) {
+  const { with_strm, without_strm } = why.attention;
+  const own = why.strm === "off" ? "plain attention" : "STRM";
+  return [
+    `Score ${number(why.score)}, from a model trained with ${own}.`,
+    `The same weights give ${number(with_strm.score)} with STRM and ${number(without_strm.score)} without.`,
+    why.query_type && `The query asks for: ${why.query_type}.`,
+    `${why.pieces.length} word pieces were read${why.cut ? "; the passage is longer, and its end was left out" : ""}.`,
+  ].filter(Boolean).join(" ");
+}
+
+function worth(section, why) {
+  const changes = new Map(why.removed.map(({ word, change }) => [word, change]));
+  const most = Math.max(...why.removed.map(({ change }) => Math.abs(change)), 1e-6);
+  const reading = section.querySelector(".reading");
+  for (const [segment, place] of [["query", ".of-query"], ["document", ".of-document"]]) {
+    const list = section.querySelector(`${place} [role=listbox]`);
+    const numbers = why.words.flatMap((word, each) => (word.segment === segment ? [each] : []));
+    const items = numbers.map((each) => item(why, each, changes.get(each), most));
+    items.forEach((each) => list.append(each, " "));
+    walk(items, 1, (chosen) => { reading.textContent = items[chosen].ariaLabel; });
+  }
+}
+
+function item(why, number_, change, most) {
+  const word = document.createElement("span");
+  word.textContent = why.words[number_].text;
+  word.role = "option";
+  word.className = "word";
+  word.ariaLabel = change === undefined
+    ? `“${word.textContent}” was not tried: there are more words than the server has time for.`
+    : `Without “${word.textContent}” the score ${verb(change)} to ${number(why.score + change)}.`;
+  if (change) {
+    word.classList.add(change < 0 ? "falls" : "rises");
+    word.style.setProperty("--strength", (Math.abs(change) / most).toFixed(3));
+  }
+  return word;
+}
+
+function verb(change) {
+  if (Math.abs(change) < 0.005) return "stays as it is, close";
+  return `${change < 0 ? "falls" : "rises"} by ${number(Math.abs(change))}`;
+}
+
+function together(section, why) {
+  const seen = new Set();
+  for (const word of why.words) {
+    const same = word.text.toLowerCase();
+    if (word.pieces.length < 2 || seen.has(same)) continue;
+    seen.add(same);
+    const entry = document.createElement("li");
+    entry.append(word.text, " = ");
+    word.pieces.forEach((place, order) => {
+      const piece = document.createElement(word.standing.includes(place) ? "b" : "span");
+      piece.className = "piece";
+      piece.textContent = why.pieces[place].text;
+      entry.append(order ? " + " : "", piece);
+    });
+    section.querySelector("ul").append(entry);
+  }
+  section.hidden = seen.size === 0;
+}
+
+export function number(value) {
+  return value.toFixed(2).replace("-", "−");
+}
