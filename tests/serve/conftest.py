@@ -1,0 +1,61 @@
+"""A running endpoint for all tests here: real Ray Serve over real HTTP, with a model of one layer."""
+
+import logging
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import ray
+import torch
+from ray import serve
+
+from rayrank.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
+from rayrank.modeling.encoder import load_encoder
+from rayrank.modeling.export import export, settings_of
+from rayrank.modeling.reranker import Reranker
+from rayrank.text.pieces import load_tokenizer
+from rayrank.text.words import word_table
+from serve.app import build
+
+
+def make_model(folder: Path, seed: int) -> Path:
+    """Export a model that has learnt nothing, so that another seed has other scores."""
+    tokenizer = load_tokenizer(MINILM)
+    torch.manual_seed(seed)
+    model = Reranker(load_encoder(EncoderConfig(layers=1), word_table(tokenizer), StrmConfig()), 1).eval()
+    settings = settings_of(model, InputConfig(), QueryTypesConfig(), ["description", "location"])
+    export(str(folder), model, tokenizer, settings, "# A card\n")
+    return folder
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny exported model."""
+    return make_model(tmp_path_factory.mktemp("models") / "tiny", seed=0)
+
+
+@pytest.fixture(scope="session")
+def serving() -> Iterator[str]:
+    """Ray Serve without an application; its URL."""
+    port = free_port()
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    yield f"http://127.0.0.1:{port}"
+    serve.shutdown()
+    ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def server(serving: str, model_folder: Path) -> str:
+    """The base URL of an endpoint with the tiny model, up for the whole session."""
+    serve.run(build({"model": str(model_folder)}), name="server", route_prefix="/")
+    assert httpx.get(f"{serving}/health", timeout=30).status_code == 200
+    return serving

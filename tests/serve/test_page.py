@@ -1,0 +1,275 @@
+"""The page in a real browser, against the real application: what a user does, sees and is told."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from ray import serve
+
+from serve.app import build
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the page is driven by the package playwright")
+Browser, Page, expect = playwright.Browser, playwright.Page, playwright.expect
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+PASSAGES = [
+    "Bread is baked in the oven.",
+    "A bogue is a fish.",
+    "The Bogart films.\nIn a second line.",
+    "Nothing <b>.</b>",
+]
+PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="the page is driven in chromium, which is not installed")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def closed(serving: str, model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of an endpoint with an index that lets in only those with a key, under a prefix."""
+    folder = tmp_path_factory.mktemp("closed")
+    job = "jobs.run_pipeline --until index --set dataset.demo.subjects=20 --storage".split()
+    subprocess.run([sys.executable, "-m", *job, str(folder)], check=True)
+    (index,) = (folder / "index").iterdir()
+    (folder / "keys").write_text("sesame\n")
+    settings = {"model": str(model_folder), "search.index": str(index), "keys_file": str(folder / "keys")}
+    serve.run(build(settings), name="closed", route_prefix="/closed")
+    yield f"{serving}/closed/"
+    serve.delete("closed")
+
+
+@pytest.fixture
+def page(browser: Browser, server: str) -> Iterator[Page]:
+    with opened(browser, server) as page:
+        yield page
+
+
+@pytest.fixture
+def phone(browser: Browser, server: str) -> Iterator[Page]:
+    with opened(browser, server, **PHONE) as page:
+        yield page
+
+
+@contextmanager
+def opened(browser: Browser, url: str, **options: object) -> Iterator[Page]:
+    """Open the page; whatever it throws, or asks of another server, fails the test."""
+    context = browser.new_context(reduced_motion="reduce", **options)
+    page, faults = context.new_page(), []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("request", lambda request: None if request.url.startswith(url) else faults.append(request.url))
+    page.goto(url)
+    yield page
+    context.close()
+    assert not faults
+
+
+def ask(page: Page, query: str = "what is a bogue", passages: list[str] = PASSAGES) -> None:
+    page.get_by_label("Query", exact=True).fill(query)
+    page.get_by_label("Passages, in any order").fill("\n\n".join(passages))
+    page.get_by_role("button", name="Re-rank").click()
+    expect(page.locator(".card")).to_have_count(len(passages))
+
+
+def width(page: Page) -> int:
+    return int(page.evaluate("document.documentElement.scrollWidth"))
+
+
+def test_passages_come_in_the_order_and_with_the_scores_of_the_server(page: Page, server: str) -> None:
+    request = {"query": "what is a bogue", "documents": PASSAGES}
+    chances, logits = (
+        httpx.post(f"{server}/v1/rerank", json={**request, "raw_scores": raw}).json() for raw in (False, True)
+    )
+
+    ask(page)
+
+    order = [result["index"] for result in chances["results"]]
+    texts = page.locator(".card .text").all_text_contents()
+    assert texts == [PASSAGES[index] for index in order]
+    percents = [f"{100 * result['relevance_score']:.1f} %" for result in chances["results"]]
+    assert page.locator(".percent").all_text_contents() == percents
+    shown = [
+        float(text.removeprefix("logit ").replace("−", "-")) for text in page.locator(".logit").all_text_contents()
+    ]
+    assert shown == pytest.approx([result["relevance_score"] for result in logits["results"]], abs=0.006)
+    assert page.locator(".moved").all_text_contents() == [
+        "=" if index == place else f"{'▲' if index > place else '▼'} {abs(index - place)}"
+        for place, index in enumerate(order)
+    ]
+    expect(page.get_by_role("status").first).to_contain_text(f"The query asks for: {chances['query_type']}.")
+
+
+def test_a_type_that_is_chosen_is_the_one_that_is_read(page: Page) -> None:
+    page.get_by_label("What the query asks for").select_option("location")
+
+    ask(page)
+
+    expect(page.get_by_role("status").first).to_contain_text("The query asks for: location.")
+
+
+def test_words_of_the_query_and_words_of_several_pieces_are_marked(page: Page) -> None:
+    ask(page)
+
+    card = page.locator(".card", has_text="A bogue is a fish.")
+    expect(card.locator("mark.several")).to_have_text(["bogue"])
+    expect(card.locator("mark.exact")).to_have_text(["A", "bogue", "is", "a"])
+    expect(page.locator(".card", has_text="Bogart").locator(".several")).to_have_text(["Bogart"])
+
+
+def test_an_explanation_shows_words_pieces_and_attention_in_both_forms(page: Page, server: str) -> None:
+    why = httpx.post(f"{server}/explain", json={"query": "what is a bogue", "document": PASSAGES[1]}).json()
+    ask(page)
+    card = page.locator(".card", has_text="A bogue is a fish.")
+
+    card.get_by_role("button", name="Explain").click()
+
+    expect(card.locator(".word")).to_have_text("what is a bogue A bogue is a fish .".split())
+    expect(card.locator(".together li")).to_have_text(["bogue = bog + ##ue"])
+    expect(card.locator(".together b.piece")).to_have_text(["##ue"])
+    cells = card.locator(".weight")
+    expect(cells).to_have_count(6 * 2 * 4)
+    card.get_by_label("Layer").select_option("1")
+    card.get_by_label("Head").select_option("3")
+    cells.nth(8 + 7).hover()
+    weight = why["attention"]["without_strm"]["weights"][0][2][3][1]
+    shown = f"“bogue” gives “bogue” {100 * weight:.{2 if weight < 0.1 else 1}f} % of its attention, without STRM."
+    expect(card.locator(".attention .reading")).to_have_text(shown)
+
+
+def test_what_is_missing_is_said_and_can_be_mended(page: Page) -> None:
+    page.get_by_role("button", name="Re-rank").click()
+    expect(page.get_by_role("alert")).to_have_text("There is no query yet. Type what you look for.")
+    expect(page.get_by_label("Query", exact=True)).to_be_focused()
+
+    ask(page)
+
+    expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_what_the_server_refuses_is_said_in_its_words(page: Page) -> None:
+    page.get_by_label("Query", exact=True).fill("bread")
+    # Typing that much takes a browser half a minute.
+    page.get_by_label("Passages, in any order").evaluate("(field) => { field.value = 'a\\n\\n'.repeat(1001); }")
+    page.get_by_role("button", name="Re-rank").click()
+
+    expect(page.get_by_role("alert")).to_contain_text("1001 are too many; send at most 1000 a request.")
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ({"status": 429, "headers": {"Retry-After": "7"}, "body": "{}"}, "Try again in 7 seconds."),
+        ({"status": 503, "body": "no replica"}, "The model is not ready yet."),
+        ({"status": 502, "body": "<html>"}, "The server answered with the error 502."),
+        (None, "The server cannot be reached."),
+    ],
+)
+def test_a_server_in_trouble_is_told_in_plain_words(page: Page, answer: dict | None, told: str) -> None:
+    page.route("**/v1/rerank", lambda route: route.fulfill(**answer) if answer else route.abort())
+
+    page.get_by_label("Query", exact=True).fill("bread")
+    page.get_by_label("Passages, in any order").fill("a loaf")
+    page.get_by_role("button", name="Re-rank").click()
+
+    expect(page.get_by_role("alert")).to_contain_text(told)
+
+
+def test_a_key_is_asked_for_when_the_server_wants_one(browser: Browser, closed: str) -> None:
+    with opened(browser, closed) as page:
+        expect(page.get_by_role("alert")).to_contain_text("The server asks for an API key.")
+        page.get_by_label("API key").fill("wrong")
+        page.get_by_role("button", name="Show me an example").click()
+        expect(page.get_by_role("alert")).to_contain_text("The server does not know this API key.")
+        expect(page.get_by_label("API key")).to_be_focused()
+
+        page.get_by_label("API key").fill("sesame")
+        page.keyboard.press("Enter")
+
+        expect(page.locator(".card")).to_have_count(6)
+        expect(page.get_by_role("alert")).to_be_hidden()
+        expect(page.get_by_label("retrieve them from the index")).to_be_visible()
+
+
+def test_retrieved_passages_move_from_the_order_of_the_first_stage(browser: Browser, closed: str) -> None:
+    request = {"query": "where is the lighthouse", "depth": 7}
+    found = httpx.post(f"{closed}search", json=request, headers={"Authorization": "Bearer sesame"}).json()["results"]
+    with opened(browser, closed) as page:
+        page.get_by_label("API key").fill("sesame")
+        page.get_by_role("button", name="Show me an example").click()
+        page.get_by_label("retrieve them from the index").check()
+        page.get_by_label("How many to retrieve").fill("7")
+        page.get_by_label("Query", exact=True).fill("where is the lighthouse")
+        page.keyboard.press("Enter")
+
+        expect(page.locator(".card .text")).to_have_text([hit["text"] for hit in found])
+        moves = [hit["first_stage_rank"] - place for place, hit in enumerate(found, start=1)]
+        signs = ["=" if not up else f"{'▲' if up > 0 else '▼'} {abs(up)}" for up in moves]
+        expect(page.locator(".moved")).to_have_text(signs)
+        scores = [f"first stage {hit['first_stage_score']:.2f}" for hit in found]
+        expect(page.locator(".first")).to_have_text(scores)
+
+
+def test_everything_can_be_done_by_keyboard(page: Page) -> None:
+    def press(*keys: str) -> None:
+        for key in keys:
+            page.keyboard.press(key)
+
+    press("Tab")
+    page.keyboard.type("what is a bogue")
+    press("Tab")
+    page.keyboard.type("A bogue is a fish.\n\nBread.")
+    press("Control+Enter")
+    expect(page.locator(".card")).to_have_count(2)
+    expect(page.get_by_role("heading", name="Best first")).to_be_focused()
+    press("Tab")
+    expect(page.get_by_role("button", name="Explain passage 1")).to_be_focused()
+    press("Enter")
+    panel = page.locator(".card").first.locator(".why")
+    expect(panel.get_by_role("grid")).to_be_visible()
+    press("Tab", "ArrowRight")
+    expect(panel.locator(".worth .reading")).to_contain_text("Without “is” the score")
+    press("Tab", "Tab", "Tab", "Tab", "ArrowRight", "ArrowDown")
+    expect(panel.locator(".weight").nth(9)).to_be_focused()
+    expect(panel.locator(".attention .reading")).to_contain_text("“is” gives")
+
+
+def test_a_phone_shows_all_of_it_without_scrolling_sideways(phone: Page, tmp_path: Path) -> None:
+    long = ["x" * 300, *PASSAGES]
+    ask(phone, "what is " + "bogue" * 30 + " and who ate all of the fish in the sea", long)
+    phone.get_by_role("button", name="Explain passage 1").click()
+    expect(phone.get_by_role("grid")).to_be_visible()
+
+    phone.screenshot(path=tmp_path / "phone.png", full_page=True)
+
+    assert width(phone) == 360
+    small = phone.evaluate(
+        "[...document.querySelectorAll('button, select, input')].filter((each) => each.offsetParent)"
+        ".filter((each) => each.getBoundingClientRect().height < 24).map((each) => each.outerHTML)"
+    )
+    assert small == []
+
+
+def test_cards_move_unless_the_user_wants_them_still(browser: Browser, server: str) -> None:
+    for motion, moving in (("no-preference", True), ("reduce", False)):
+        context = browser.new_context(reduced_motion=motion)
+        page = context.new_page()
+        page.add_init_script("Element.prototype.animate = () => { window.moved = true; }")
+        page.goto(server)
+        ask(page)
+        assert bool(page.evaluate("window.moved")) == moving
+        context.close()

@@ -1,0 +1,47 @@
+"""The OpenAPI document is true: whatever is sent, what comes back is what it says."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+schemathesis = pytest.importorskip("schemathesis")
+
+ROUTES = [
+    ("POST", "/rerank"), ("POST", "/v1/rerank"), ("POST", "/v2/rerank"), ("POST", "/score"), ("POST", "/similarity"),
+    ("POST", "/search"), ("POST", "/explain"), ("GET", "/v1/models"), ("GET", "/info"), ("GET", "/health"),
+    ("GET", "/ready"), ("GET", "/metrics"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def schema(server: str) -> Any:
+    return schemathesis.openapi.from_url(f"{server}/openapi.json")
+
+
+def test_every_route_is_described(schema: Any) -> None:
+    described = {(each.ok().method.upper(), each.ok().path) for each in schema.get_all_operations()}
+    assert described == set(ROUTES)
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_answers_are_as_described(schema: Any, method: str, path: str) -> None:
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi import checks
+
+    promises = [
+        not_a_server_error, checks.status_code_conformance, checks.content_type_conformance,
+        checks.response_headers_conformance, checks.response_schema_conformance,
+    ]  # fmt: skip
+    right, wrong = (schema[path][method].as_strategy(generation_mode=mode) for mode in schemathesis.GenerationMode)
+    # There is nothing to get wrong about a request without a body.
+    cases, num_cases = (right | wrong, 50) if method == "POST" else (right, 2)
+
+    @settings(
+        max_examples=num_cases, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(case=cases)
+    def try_all(case: Any) -> None:
+        case.call_and_validate(checks=promises, timeout=60)
+
+    try_all()

@@ -1,0 +1,197 @@
+"""The endpoint under load: right scores for everybody, and nothing lost when models and replicas come and go."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import ray
+from ray import serve
+from ray.serve import RunTarget
+
+from rayrank.modeling.export import load, score
+from rayrank.text.query_types import predict
+from serve.app import build
+from tests.serve.conftest import make_model
+
+QUERIES = ["where is the bogue", "who asked", "how tall is the lighthouse of the bay", "bogue"]
+PASSAGES = [f"The bogue number {number} lies in the bay. " * (number % 7 + 1) for number in range(40)]
+
+LONG = ["word " * 175] * 400
+
+
+def expected(folder: Path, query: str, passages: list[str]) -> np.ndarray:
+    return score(load(str(folder)), [query] * len(passages), passages, predict([query]) * len(passages))
+
+
+def logits(answer: httpx.Response, count: int) -> np.ndarray:
+    """Return the scores of a text-embeddings-inference answer in the order asked."""
+    found = np.full(count, np.nan)
+    for row in answer.json():
+        found[row["index"]] = row["score"]
+    return found
+
+
+def ask(client: httpx.Client, query: str, passages: list[str]) -> httpx.Response:
+    return client.post("/rerank", json={"query": query, "texts": passages, "raw_scores": True, "truncate": True})
+
+
+@contextmanager
+def application(serving: str, name: str, **settings: Any) -> Iterator[tuple[str, Callable[..., None]]]:
+    """Yield the URL of an endpoint of a test's own, and what deploys other settings to it."""
+
+    def deploy(**changes: Any) -> None:
+        serve.run(build({**settings, **changes}), name=name, route_prefix=f"/{name}")
+
+    deploy()
+    yield f"{serving}/{name}", deploy
+    serve.delete(name)
+
+
+@contextmanager
+def clients(url: str, outcomes: list[httpx.Response | Exception], count: int = 4) -> Iterator[None]:
+    """Keep asking from several threads while the body runs."""
+    stop = threading.Event()
+
+    def keep_asking() -> None:
+        with httpx.Client(base_url=url, timeout=60) as client:
+            while not stop.is_set():
+                try:
+                    outcomes.append(ask(client, QUERIES[0], PASSAGES[:10]))
+                except httpx.HTTPError as error:
+                    outcomes.append(error)
+
+    with ThreadPoolExecutor(count) as pool:
+        futures = [pool.submit(keep_asking) for _ in range(count)]
+        try:
+            yield
+        finally:
+            stop.set()
+        for future in futures:
+            future.result()
+
+
+def wait_until(fact: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not fact():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_clients_at_once_get_the_scores_of_the_exported_model(server: str, model_folder: Path) -> None:
+    wanted = {query: expected(model_folder, query, PASSAGES) for query in QUERIES}
+
+    def one(number: int) -> tuple[np.ndarray, np.ndarray]:
+        query, count = QUERIES[number % 4], number % 39 + 1
+        with httpx.Client(base_url=server, timeout=60) as client:
+            return logits(ask(client, query, PASSAGES[:count]), count), wanted[query][:count]
+
+    with ThreadPoolExecutor(8) as pool:
+        for found, scores in pool.map(one, range(48)):
+            assert np.allclose(found, scores, atol=1e-5)
+
+
+def test_other_settings_are_deployed_under_load_and_nothing_is_lost(
+    serving: str, model_folder: Path, tmp_path: Path
+) -> None:
+    other = make_model(tmp_path / "other", seed=1)
+    old, new = (expected(folder, QUERIES[0], PASSAGES[:10]) for folder in (model_folder, other))
+    outcomes: list[httpx.Response | Exception] = []
+    with application(serving, "swapped", model=str(model_folder)) as (url, deploy), clients(url, outcomes):
+        wait_until(lambda: len(outcomes) > 20)
+        deploy(model=str(other))
+        before = len(outcomes)
+        wait_until(lambda: len(outcomes) > before + 20)
+
+    assert {outcome.status_code for outcome in outcomes if isinstance(outcome, httpx.Response)} == {200}
+    found = [logits(outcome, 10) for outcome in outcomes if isinstance(outcome, httpx.Response)]
+    assert len(found) == len(outcomes)
+    assert not np.allclose(old, new, atol=1e-3)
+    assert all(np.allclose(row, old, atol=1e-5) or np.allclose(row, new, atol=1e-5) for row in found)
+    assert np.allclose(found[0], old, atol=1e-5)
+    assert np.allclose(found[-1], new, atol=1e-5)
+
+
+def test_a_killed_replica_loses_no_request(serving: str, model_folder: Path) -> None:
+    outcomes: list[httpx.Response | Exception] = []
+    settings = {"model": str(model_folder), "scaling": {"min": 2, "max": 2}}
+    with application(serving, "killed", **settings) as (url, _), clients(url, outcomes):
+        wait_until(lambda: len(outcomes) > 20)
+        names = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
+        replicas = [name for name in names if name.startswith("SERVE_REPLICA::killed#Ranker#")]
+        assert len(replicas) == 2
+        ray.kill(ray.get_actor(replicas[0], namespace="serve"))
+        before = len(outcomes)
+        wait_until(lambda: len(outcomes) > before + 40)
+
+    assert [outcome for outcome in outcomes if isinstance(outcome, Exception)] == []
+    assert {outcome.status_code for outcome in outcomes if isinstance(outcome, httpx.Response)} == {200}
+
+
+def test_a_full_queue_sends_clients_away_for_a_while(serving: str, model_folder: Path) -> None:
+    settings = {"model": str(model_folder), "batching.queued_pairs": "300"}
+    with application(serving, "full", **settings) as (url, _), ThreadPoolExecutor(12) as pool:
+        client = httpx.Client(base_url=url, timeout=120)
+        answers = list(pool.map(lambda _: ask(client, QUERIES[0], LONG), range(12)))
+
+    assert {answer.status_code for answer in answers} == {200, 429}
+    assert all(int(answer.headers["Retry-After"]) >= 1 for answer in answers if answer.status_code == 429)
+
+
+def test_nobody_scores_for_clients_that_have_gone(server: str) -> None:
+    with ThreadPoolExecutor(16) as pool, httpx.Client(base_url=server, timeout=120) as patient:
+        ask(patient, QUERIES[0], LONG)
+        began = time.monotonic()
+        ask(patient, QUERIES[0], LONG)
+        alone = time.monotonic() - began
+
+        def leave(_: int) -> None:
+            with pytest.raises(httpx.ReadTimeout), httpx.Client(base_url=server, timeout=alone) as impatient:
+                ask(impatient, QUERIES[0], LONG)
+
+        list(pool.map(leave, range(16)))
+        began = time.monotonic()
+        ask(patient, QUERIES[0], LONG)
+
+        # All of them together would have taken the scorer sixteen times as long.
+        assert time.monotonic() - began < 6 * alone
+
+
+def test_without_a_replica_clients_are_told_so(serving: str, model_folder: Path) -> None:
+    settings = {"model": str(model_folder), "resources": {"cpus": 1000}, "scaling": {"patience_s": 1}}
+    target = RunTarget(build(settings), name="absent", route_prefix="/absent")
+    serve.run_many([target], wait_for_applications_running=False)
+    with httpx.Client(base_url=f"{serving}/absent", timeout=60) as client:
+        wait_until(lambda: client.get("/health").status_code == 200)
+        assert client.get("/ready").status_code == 503
+        assert ask(client, "a", ["b"]).status_code == 503
+    # A replica that never came takes its time to go.
+    serve.delete("absent", _blocking=False)
+
+
+def test_a_search_is_retrieved_and_re_ranked(serving: str, model_folder: Path, tmp_path: Path) -> None:
+    job = "jobs.run_pipeline --until index --set dataset.demo.subjects=20 --storage".split()
+    subprocess.run([sys.executable, "-m", *job, str(tmp_path)], check=True)
+    (index,) = (tmp_path / "index").iterdir()
+    settings = {"model": str(model_folder), "search.index": str(index)}
+    with application(serving, "found", **settings) as (url, _):
+        answer = httpx.post(f"{url}/search", json={"query": "where is the lighthouse", "depth": 5}, timeout=60)
+        assert answer.status_code == 200, answer.text
+        assert len(answer.json()["results"]) == 5
+
+
+def test_a_mistake_in_the_settings_is_one_line_on_the_command_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ray.serve.scripts", "run", "serve.app:build", f"model={tmp_path}/none"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert f"{tmp_path}/none is no exported model" in done.stderr.strip().split("\n")[-1]
