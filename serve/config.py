@@ -1,16 +1,15 @@
 """Every setting of the endpoint, and how `serve run serve.app:build key=value` and a YAML file say them."""
 
-import difflib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from rayrank.config import Backend, Section
 from rayrank.errors import ConfigError
-from rayrank.overrides import dotted_keys
+from rayrank.overrides import changed, flatten
 
 KEYS = "RAYRANK_API_KEYS"
 """The environment variable with API keys, comma separated."""
@@ -91,21 +90,9 @@ class ServeConfig(Section):
 
 def read(arguments: Mapping[str, Any]) -> ServeConfig:
     """Return the configuration of dotted keys, nested sections or both; text becomes what its setting is."""
-    known = set(dotted_keys(ServeConfig))
-    values = ServeConfig().model_dump()
-    for key, value in _flatten(arguments):
-        if key not in known:
-            raise ConfigError(_unknown(key, known))
-        *sections, name = key.split(".")
-        place = values
-        for section in sections:
-            place = place[section]
-        # As with --set: nothing, or null, is no value where the setting is not a text.
-        place[name] = None if value in ("", "null") and not isinstance(place[name], str) else value
-    try:
-        config = ServeConfig.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError(_sentence(error)) from None
+    # As with --set: null is no value.
+    changes = {key: None if value == "null" else value for key, value in flatten(arguments)}
+    config = changed(ServeConfig, ServeConfig().model_dump(), changes)
     if not config.model:
         raise ConfigError("model is missing: name a folder that jobs.export made, as in model=DIR.")
     return config.model_copy(
@@ -136,30 +123,3 @@ def api_keys(config: ServeConfig) -> tuple[str, ...]:
     if config.keys_file and not found:
         raise ConfigError(f"keys_file={config.keys_file} has no keys: write one a line, or set keys_file to nothing.")
     return found
-
-
-def _flatten(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in content.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
-
-
-def _unknown(key: str, known: set[str]) -> str:
-    if inside := sorted(name for name in known if name.startswith(f"{key}.")):
-        return f"{key} is a section, not a setting: set {' or '.join(inside)}."
-    name = key.rsplit(".", 1)[-1]
-    near = difflib.get_close_matches(key, known, n=1) or [each for each in known if each.rsplit(".", 1)[-1] == name]
-    hint = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(sorted(known))}."
-    return f"The setting {key} does not exist: {hint}"
-
-
-def _sentence(error: ValidationError) -> str:
-    problem = error.errors()[0]
-    key = ".".join(str(part) for part in problem["loc"])
-    reason = problem["msg"].removeprefix("Value error, ")
-    if not key:
-        return f"{reason}."
-    value = "null" if problem["input"] is None else problem["input"]
-    return f"{key}={value} cannot be used: {reason[0].lower()}{reason[1:]}; change {key}."

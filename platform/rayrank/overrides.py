@@ -1,9 +1,9 @@
-"""From a preset, a YAML file and `--set a.b=c` to one RunConfig, or one sentence that says what is wrong."""
+"""From a preset, a YAML file and `--set a.b=c` to one configuration, or one sentence that says what is wrong."""
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -11,6 +11,8 @@ from pydantic import BaseModel, ValidationError
 from rayrank.config import RunConfig
 from rayrank.errors import ConfigError
 from rayrank.presets import PRESETS
+
+Config = TypeVar("Config", bound=BaseModel)
 
 _RESOLVED = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
 
@@ -42,11 +44,16 @@ def build(preset: str, file: str | None = None, assignments: Sequence[str] = ())
 
 
 def apply(values: dict[str, Any], changes: Mapping[str, Any]) -> RunConfig:
-    """Return the configuration with dotted keys replaced."""
-    known = set(dotted_keys(RunConfig))
+    """Return the run's configuration with dotted keys replaced."""
+    return changed(RunConfig, values, changes, option="--set ")
+
+
+def changed(model: type[Config], values: dict[str, Any], changes: Mapping[str, Any], option: str = "") -> Config:
+    """Return any configuration with dotted keys replaced; `option` is what stands before `key=value` in a command."""
+    known = set(dotted_keys(model))
     for key, value in changes.items():
         if key not in known:
-            raise ConfigError(_unknown(key, known))
+            raise ConfigError(_unknown(key, known, model))
         *sections, name = key.split(".")
         place = values
         for section in sections:
@@ -54,9 +61,9 @@ def apply(values: dict[str, Any], changes: Mapping[str, Any]) -> RunConfig:
         # An empty value is the empty text where the setting is one, and no value elsewhere.
         place[name] = None if value == "" and not isinstance(place[name], str) else value
     try:
-        return RunConfig.model_validate(values)
+        return model.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(_sentence(error)) from None
+        raise ConfigError(_sentence(error, option)) from None
 
 
 def dotted_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -78,13 +85,14 @@ def _from_file(file: str) -> dict[str, Any]:
         raise ConfigError(f"--config {file} is not YAML: {reason}.") from None
     if not isinstance(content, dict):
         raise ConfigError(f"--config {file} must map sections to settings, as in 'candidates: {{depth: 100}}'.")
-    return dict(_flatten(content))
+    return dict(flatten(content))
 
 
-def _flatten(content: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(content: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested settings under their dotted keys."""
     for name, value in content.items():
         if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{name}.")
+            yield from flatten(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 
@@ -96,7 +104,7 @@ def _value(assignment: str, text: str) -> Any:
         raise ConfigError(f"--set {assignment} has a value that is not YAML: put quotes around it.") from None
 
 
-def _unknown(key: str, known: set[str]) -> str:
+def _unknown(key: str, known: set[str], model: type[BaseModel]) -> str:
     if inside := sorted(name for name in known if name.startswith(f"{key}.")):
         return f"{key} is a section, not a setting: set {' or '.join(inside)}."
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
@@ -104,15 +112,15 @@ def _unknown(key: str, known: set[str]) -> str:
     near = near or sorted(candidate for candidate in known if candidate.rsplit(".", 1)[-1] == name)[:1]
     if near:
         return f"The setting {key} does not exist: did you mean {near[0]}?"
-    sections = ", ".join(RunConfig.model_fields)
+    sections = ", ".join(model.model_fields)
     return f"The setting {key} does not exist: the sections are {sections}."
 
 
-def _sentence(error: ValidationError) -> str:
+def _sentence(error: ValidationError, option: str) -> str:
     problem = error.errors()[0]
     key = ".".join(str(part) for part in problem["loc"])
     reason = problem["msg"].removeprefix("Value error, ")
     if not key:
         return f"{reason}."
     value = "null" if problem["input"] is None else problem["input"]
-    return f"{key}={value} cannot be used: {reason[0].lower()}{reason[1:]}; change it with --set {key}=..."
+    return f"{key}={value} cannot be used: {reason[0].lower()}{reason[1:]}; change it with {option}{key}=..."

@@ -40,7 +40,10 @@ def test_paths_do_not_depend_on_where_a_replica_stands(tmp_path: Path, monkeypat
             r"^The setting limits\.document .*: did you mean limits\.documents\?$",
         ),
         ({"model": "m", "limits": "5"}, r"^limits is a section, not a setting: set limits\.body_bytes or limits\.doc"),
-        ({"model": "m", "limits.documents": "many"}, r"^limits\.documents=many cannot be used: .*; change limits\.doc"),
+        (
+            {"model": "m", "limits.documents": "many"},
+            r"^limits\.documents=many cannot be used: .*; change it with limits\.doc",
+        ),
         ({"model": "m", "scaling": {"min": 2}}, r"^scaling\.max=1 is below scaling\.min=2: raise it\.$"),
         ({"model": "m", "backend": "onnx-int8", "resources.gpus": 1}, r"backend=onnx-int8 is for CPUs .*: change one"),
     ],
