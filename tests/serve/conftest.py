@@ -2,6 +2,8 @@
 
 import logging
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +42,16 @@ def free_port() -> int:
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny exported model."""
     return make_model(tmp_path_factory.mktemp("models") / "tiny", seed=0)
+
+
+@pytest.fixture(scope="session")
+def index_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of a small corpus."""
+    storage = tmp_path_factory.mktemp("storage")
+    job = "jobs.run_pipeline --until index --set dataset.demo.subjects=20 --storage".split()
+    subprocess.run([sys.executable, "-m", *job, str(storage)], check=True)
+    (folder,) = (storage / "index").iterdir()
+    return folder
 
 
 @pytest.fixture(scope="session")

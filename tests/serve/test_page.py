@@ -1,8 +1,6 @@
 """The page in a real browser, against the real application: what a user does, sees and is told."""
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,14 +39,13 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def closed(serving: str, model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def closed(
+    serving: str, model_folder: Path, index_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """The URL of an endpoint with an index that lets in only those with a key, under a prefix."""
-    folder = tmp_path_factory.mktemp("closed")
-    job = "jobs.run_pipeline --until index --set dataset.demo.subjects=20 --storage".split()
-    subprocess.run([sys.executable, "-m", *job, str(folder)], check=True)
-    (index,) = (folder / "index").iterdir()
-    (folder / "keys").write_text("sesame\n")
-    settings = {"model": str(model_folder), "search.index": str(index), "keys_file": str(folder / "keys")}
+    keys = tmp_path_factory.mktemp("closed") / "keys"
+    keys.write_text("sesame\n")
+    settings = {"model": str(model_folder), "search.index": str(index_folder), "keys_file": str(keys)}
     serve.run(build(settings), name="closed", route_prefix="/closed")
     yield f"{serving}/closed/"
     serve.delete("closed")

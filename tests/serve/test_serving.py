@@ -177,11 +177,8 @@ def test_without_a_replica_clients_are_told_so(serving: str, model_folder: Path)
     serve.delete("absent", _blocking=False)
 
 
-def test_a_search_is_retrieved_and_re_ranked(serving: str, model_folder: Path, tmp_path: Path) -> None:
-    job = "jobs.run_pipeline --until index --set dataset.demo.subjects=20 --storage".split()
-    subprocess.run([sys.executable, "-m", *job, str(tmp_path)], check=True)
-    (index,) = (tmp_path / "index").iterdir()
-    settings = {"model": str(model_folder), "search.index": str(index)}
+def test_a_search_is_retrieved_and_re_ranked(serving: str, model_folder: Path, index_folder: Path) -> None:
+    settings = {"model": str(model_folder), "search.index": str(index_folder)}
     with application(serving, "found", **settings) as (url, _):
         answer = httpx.post(f"{url}/search", json={"query": "where is the lighthouse", "depth": 5}, timeout=60)
         assert answer.status_code == 200, answer.text
