@@ -1,7 +1,10 @@
-"""One scorer for many clients: their pairs join batches of a token budget, in equal shares."""
+"""One scorer for many clients: their pairs join batches of a token budget, each request as soon as is fair.
+
+Fair is what equal shares of the scorer would give: requests are served whole, in the order in which they would end if
+all that wait went on at once. None ends much later than it would then, and most end sooner.
+"""
 
 import asyncio
-import heapq
 import threading
 import time
 from bisect import bisect_right
@@ -46,7 +49,7 @@ class _Request(Generic[Pair]):
     deadline: float
     arrived: float
     turn: float
-    """Tokens it has had, counted from what the others had had when it came; the least is served first."""
+    """The share at which it would end, had all requests equal shares; the least is served first."""
     tokens: int
     """Of the pairs that no batch has taken yet."""
     scores: list[float | None]
@@ -76,7 +79,8 @@ class Batcher(Generic[Pair]):
         self._waiting: list[_Request[Pair]] = []
         self._changed = threading.Condition()
         self._rate = 0.0
-        self._turn = 0.0
+        self._share = 0.0
+        """Tokens that a request would have had by now, had it been there from the start."""
         self._closed = False
         self.num_failed = 0
         """Batches that failed one after another, up to now."""
@@ -137,7 +141,7 @@ class Batcher(Generic[Pair]):
             # However long a request is, an idle scorer takes it.
             if queued and queued + len(request.pairs) > self._limit:
                 raise Overloaded(self._seconds())
-            request.turn = min((other.turn for other in self._waiting), default=self._turn)
+            request.turn = self._share + request.tokens
             self._waiting.append(request)
             self._changed.notify()
 
@@ -196,26 +200,23 @@ class Batcher(Generic[Pair]):
         return min(self._tokens, max(self._tokens / SMALLEST, in_time))
 
     def _gather(self, budget: float) -> "Batch[Pair]":
-        """Take pair after pair from the request that has had least, up to the budget; one pair at least."""
-        turns = [(request.turn, number) for number, request in enumerate(self._waiting)]
-        heapq.heapify(turns)
+        """Take request after request, up to the budget; one pair at least."""
         batch: Batch[Pair] = []
         taken, first = 0, None
-        while turns:
-            turn, number = heapq.heappop(turns)
-            request = self._waiting[number]
-            at = request.next(first)
-            length = request.lengths[request.order[at]]
-            if batch and taken + length > budget:
-                break
-            batch.append((request, request.order.pop(at)))
-            # All requests give pairs as long as the first one, as far as they have such: little is then padding.
-            first = first or length
-            taken += length
-            request.turn, request.tokens = turn + length, request.tokens - length
-            self._turn = turn
+        for request in sorted(self._waiting, key=lambda request: request.turn):
+            while request.order:
+                at = request.next(first)
+                length = request.lengths[request.order[at]]
+                if batch and taken + length > budget:
+                    break
+                batch.append((request, request.order.pop(at)))
+                # All give pairs as long as the first one, as far as they have such: little is then padding.
+                first = first or length
+                taken += length
+                request.tokens -= length
             if request.order:
-                heapq.heappush(turns, (request.turn, number))
+                break
+        self._share += taken / len(self._waiting)
         return batch
 
     def _deliver(self, batch: "Batch[Pair]", scores: Sequence[float]) -> None:

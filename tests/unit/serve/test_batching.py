@@ -91,9 +91,25 @@ def test_a_short_request_does_not_wait_behind_a_long_one() -> None:
         await asyncio.gather(long, short)
 
     run(scorer, work)
-    # Half of each batch is the short one's, until it is through.
-    assert [sum(name == "short" for name, _ in batch) for batch in scorer.batches[:4]] == [0, 5, 5, 0]
+    assert [sum(name == "short" for name, _ in batch) for batch in scorer.batches[:3]] == [0, 10, 0]
     assert len(scorer.batches) == 101
+
+
+def test_requests_of_one_size_end_in_the_order_they_came() -> None:
+    scorer = Scorer()
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        scorer.may_go.clear()
+        asked = []
+        for name in "abc":
+            asked.append(asyncio.create_task(batcher(pairs_of(name, 20), [10] * 20)))
+            await asyncio.to_thread(scorer.began.wait)
+        await asyncio.sleep(0.01)
+        scorer.may_go.set()
+        await asyncio.gather(*asked)
+
+    run(scorer, work)
+    assert ["".join(sorted({name for name, _ in batch})) for batch in scorer.batches] == ["a", "a", "b", "b", "c", "c"]
 
 
 def test_a_long_request_is_not_starved_by_short_ones_that_keep_coming() -> None:
@@ -152,7 +168,9 @@ def test_pairs_of_like_length_are_scored_together() -> None:
         await asyncio.gather(first, *both)
 
     run(scorer, work, tokens=80)
-    assert [{lengths[place] for _, place in batch} for batch in scorer.batches[1:]] == [{40}] * 4 + [{20}] * 2 + [{10}]
+    # The short ones of both go together.
+    sizes = [{lengths[place] for _, place in batch} for batch in scorer.batches[1:]]
+    assert sizes == [{40}, {40}, {20}, {10}, {40}, {40}, {20}]
 
 
 def test_a_deadline_gives_back_what_was_scored_and_stops_the_rest() -> None:
