@@ -1,0 +1,115 @@
+"""What people write: a model behind FastAPI and sentence-transformers' CrossEncoder, to be compared with.
+
+    python -m benchmarks.peer_server FOLDER --port 8001 [--threads 1]
+
+Every request is scored by itself, with CrossEncoder's own batch size, on one of the threads that FastAPI keeps for such
+functions; on a GPU in bfloat16. It speaks as much of text-embeddings-inference's `POST /rerank` as the client asks for.
+"""
+
+import argparse
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import httpx
+import torch
+import uvicorn
+from anyio.to_thread import current_default_thread_limiter
+from fastapi import FastAPI
+from pydantic import BaseModel
+from sentence_transformers import CrossEncoder
+
+STARTING = 120
+"""Seconds that loading may take."""
+
+
+class Request(BaseModel):
+    """Texts to put in order for a query."""
+
+    query: str
+    texts: list[str]
+
+
+class Rank(BaseModel):
+    """A text's place in the request, and its score."""
+
+    index: int
+    score: float
+
+
+def create_app(folder: str, threads: int) -> FastAPI:
+    """Return the server, with its model loaded."""
+    half = {"torch_dtype": torch.bfloat16} if torch.cuda.is_available() else {}
+    model = CrossEncoder(folder, model_kwargs=half)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        current_default_thread_limiter().total_tokens = threads
+        yield
+
+    app = FastAPI(lifespan=lifespan)
+
+    @app.get("/health")
+    def health() -> str:
+        """Say that the model is loaded."""
+        return "ok"
+
+    @app.post("/rerank")
+    def rerank(request: Request) -> list[Rank]:
+        """Return the texts' places, best first."""
+        scores = model.predict([(request.query, text) for text in request.texts], show_progress_bar=False)
+        return [Rank(index=int(place), score=float(scores[place])) for place in (-scores).argsort()]
+
+    return app
+
+
+@contextmanager
+def running(folder: str, threads: int) -> Iterator[str]:
+    """Run the server in a process of its own; yields the URL to ask."""
+    port = free_port()
+    command = [sys.executable, "-m", "benchmarks.peer_server", folder, "--port", str(port), "--threads", str(threads)]
+    # In a group of its own: Ctrl-C is the waiting side's, which then ends it.
+    server = subprocess.Popen(command, stderr=subprocess.DEVNULL, process_group=0)
+    try:
+        deadline = time.monotonic() + STARTING
+        while not _is_up(port):
+            if server.poll() is not None or time.monotonic() > deadline:
+                sys.exit(f"The peer did not start: see what {' '.join(command[1:])} says.")
+            time.sleep(0.2)
+        yield f"http://127.0.0.1:{port}/rerank"
+    finally:
+        # It may have minutes of scoring before it, and nothing to lose.
+        server.kill()
+        server.wait()
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _is_up(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health").is_success
+    except httpx.TransportError:
+        return False
+
+
+def main() -> None:
+    """Serve until ended."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("folder", help="a model that CrossEncoder opens")
+    options.add_argument("--port", type=int, default=8001)
+    options.add_argument("--threads", type=int, default=40, help="requests scored at once; 40 is FastAPI's own")
+    arguments = options.parse_args()
+    app = create_app(arguments.folder, arguments.threads)
+    uvicorn.run(app, host="127.0.0.1", port=arguments.port, access_log=False, log_level="warning")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,289 @@
+"""The endpoint under load, beside the same model behind FastAPI and CrossEncoder: one machine, the same requests.
+
+    python -m benchmarks.serve [--backend onnx-int8] [--pairs 3000] [--seconds 20] [--json FILE] [--plot FILE]
+
+The model is MiniLM-L6 with a fresh head and plain attention, since CrossEncoder has no other. A request has a query and
+20 to 50 passages; a client in a process of its own (`benchmarks.load`) sends one after another. First each server is
+asked by so many clients at a time that it is never idle. That is its saturation, and ours is compared with the scorer
+in this process, which gets the same pairs as ids. Then it is offered loads, and at last the highest one is looked for
+that it carries with a p95 under a bound: twice what the peer takes for a request that is alone. The peer scores as many
+requests at once as suits it better, one or FastAPI's 40. The endpoint's cache is too small to find a passage again,
+except those that --repeated asks for.
+"""
+
+import argparse
+import json
+import logging
+import math
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import numpy as np
+import ray
+import torch
+from ray import serve
+
+from benchmarks.load import HEADER, Point, ask, figures
+from benchmarks.load_plot import load_png
+from benchmarks.pairs import TextPairs, read_pairs
+from benchmarks.peer_server import free_port, running
+from benchmarks.score import exported
+from rayrank.config import StrmConfig
+from rayrank.modeling.export import export, load, pair_texts, scorer_of
+from rayrank.modeling.onnx_graph import int8, onnx_graph
+from rayrank.modeling.scorer import hasten
+from serve.app import build
+from serve.model import ENTRY
+
+FEWEST, MOST = 20, 50
+"""Passages of a request."""
+
+LENGTH = 180
+"""Word pieces of a pair at most."""
+
+SHARES = (0.3, 0.5, 0.7, 0.8, 0.9)
+"""Of its saturation that a server is offered; ours is offered the peer's loads too."""
+
+OVERLOAD = 1.2
+"""Times its saturation, which no server carries for long; and the step to the next load where all were carried."""
+
+TRIES = 4
+"""Loads more in search of the highest one that is carried."""
+
+PEER = "CrossEncoder"
+ONE, FASTAPI = 1, 40
+"""Requests that the peer scores at once."""
+
+
+class Work(NamedTuple):
+    """What is asked for."""
+
+    model: str
+    bodies: str
+    """A file with a request a line."""
+    pairs: TextPairs
+    """All pairs of all requests."""
+    pairs_per_request: float
+    seconds: float
+
+
+@dataclass
+class Side:
+    """A server and its figures, all in pairs a second."""
+
+    name: str
+    url: str
+    work: Work
+    closed: dict[int, float] = field(default_factory=dict)
+    """By the number of clients that are always asking."""
+    points: list[Point] = field(default_factory=list)
+    carried: float = 0.0
+    """With a p95 under the bound."""
+
+    @property
+    def saturation(self) -> float:
+        """The most."""
+        return max(self.closed.values())
+
+    @property
+    def shares(self) -> list[float]:
+        """Loads from light to heavy."""
+        return [share * self.saturation for share in SHARES]
+
+    def saturate(self, clients: Sequence[int]) -> None:
+        """Ask with ever more clients at a time."""
+        for count in clients:
+            self.closed[count] = figures(ask(self.url, self.work.bodies, self.work.seconds, clients=count)).achieved
+            print(f"{self.name}: {self.closed[count]:,.1f} pairs/s with {count} clients")
+
+    def measure(self, loads: Sequence[float], bound: float) -> None:
+        """Offer loads, and then others in search of the highest one that is carried."""
+        print(f"\n{self.name:<26}{HEADER}")
+        for pairs in sorted(pairs for pairs in loads if pairs < OVERLOAD * self.saturation):
+            self._offer(pairs)
+        found = sorted((point.offered, is_carried(point, bound)) for point in self.points)
+        high = next((offered for offered, carried in found if not carried), math.inf)
+        self.carried = max((offered for offered, _ in found if offered < high), default=0.0)
+        for _ in range(TRIES):
+            # Beyond its saturation, if need be: that was measured too, and may have come out too low.
+            point = self._offer((self.carried + high) / 2 if high < math.inf else OVERLOAD * self.carried)
+            if is_carried(point, bound):
+                self.carried = point.offered
+            else:
+                high = point.offered
+        print()
+
+    def facts(self) -> dict[str, Any]:
+        """Return the figures for JSON."""
+        figures = {"saturation": self.saturation, "closed": self.closed, "carried": self.carried}
+        return {"name": self.name, **figures, "points": [asdict(point) for point in self.points]}
+
+    def _offer(self, pairs: float) -> Point:
+        rate = pairs / self.work.pairs_per_request
+        self.points.append(figures(ask(self.url, self.work.bodies, self.work.seconds, rates=[rate])))
+        print(f"{'':<26}{self.points[-1].row()}", flush=True)
+        return self.points[-1]
+
+
+def is_carried(found: Point, bound: float) -> bool:
+    """Return whether all requests were answered, and nearly all in time."""
+    return not found.failures and found.p95 <= bound
+
+
+def main() -> None:
+    """Measure the peer, then the endpoint between two looks at the scorer, and print what came of it."""
+    arguments = parsed()
+    # Ended from outside, everything that was started is to be ended too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
+    with tempfile.TemporaryDirectory() as folder:
+        work = made_work(arguments, Path(folder), (FEWEST, MOST), arguments.repeated)
+        with running(work.model, ONE) as one, running(work.model, FASTAPI) as many:
+            theirs = better(arguments, [Side(f"{PEER}, one at once", one, work), Side(f"{PEER}, threads", many, work)])
+            scores = first_scores(theirs)
+            bound = 2 * figures(ask(theirs.url, work.bodies, work.seconds, clients=1)).p50
+            theirs.measure(theirs.shares, bound)
+        before = in_process(arguments, work)
+        with endpoint(settings(arguments, work)) as url:
+            ours = better(arguments, [Side("rayrank", url, work)])
+            assert np.corrcoef(scores, first_scores(ours))[0, 1] > 0.98, "the servers do not score alike"
+            ours.measure([*ours.shares, *theirs.shares], bound)
+        after = in_process(arguments, work)
+    report(arguments, ours, theirs, bound, [before, after])
+
+
+def parsed() -> argparse.Namespace:
+    """Return the options."""
+    # A GPU has thousands of pairs at a time in its hands.
+    clients = [32, 128] if torch.cuda.is_available() else [2, 8, 32]
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--data", default="../shared/data/insuranceqa", help="a BEIR folder; generated if missing")
+    options.add_argument("--backend", choices=("torch", "onnx-int8"), help="int8 on a CPU, torch on a GPU, if empty")
+    options.add_argument("--pairs", type=int, default=3000, help="of all requests together")
+    options.add_argument("--repeated", type=float, default=0, help="share of a request's passages that all have")
+    options.add_argument("--seconds", type=float, default=20, help="of each load")
+    options.add_argument("--clients", type=int, nargs="+", default=clients, help="numbers, of which the best saturates")
+    options.add_argument("--json", metavar="FILE")
+    options.add_argument("--plot", metavar="FILE", help="a PNG")
+    arguments = options.parse_args()
+    arguments.backend = arguments.backend or ("torch" if torch.cuda.is_available() else "onnx-int8")
+    return arguments
+
+
+def made_work(arguments: argparse.Namespace, folder: Path, sizes: tuple[int, int], repeated: float = 0.0) -> Work:
+    """Write the model and the requests into a folder."""
+    plain = exported(LENGTH, StrmConfig(form="off"))
+    graph = int8(onnx_graph(plain.model)) if arguments.backend == "onnx-int8" else None
+    export(str(folder / "model"), plain.model, plain.tokenizer, plain.settings, "", graph)
+    texts, rng = read_pairs(arguments.data, arguments.pairs), random.Random(13)
+    queries: list[str] = []
+    passages: list[str] = []
+    bodies = []
+    while len(passages) < arguments.pairs:
+        count, start = rng.randint(*sizes), len(passages)
+        same = round(repeated * count)
+        chosen = texts.passages[:same] + texts.passages[start + same : start + count]
+        # Scores as they are, so that the two servers' can be compared.
+        bodies.append(json.dumps({"query": texts.queries[start], "texts": chosen, "raw_scores": True}))
+        queries += [texts.queries[start]] * len(chosen)
+        passages += chosen
+    file = folder / "bodies.jsonl"
+    file.write_text("\n".join(bodies))
+    pairs = TextPairs(queries, passages, texts.source)
+    return Work(str(folder / "model"), str(file), pairs, len(passages) / len(bodies), arguments.seconds)
+
+
+def better(arguments: argparse.Namespace, sides: Sequence[Side]) -> Side:
+    """Saturate servers one after the other, and return the one with the most pairs a second."""
+    for side in sides:
+        # What compiles, compiles before anything counts.
+        first_scores(side)
+        side.saturate(arguments.clients)
+    return max(sides, key=lambda side: side.saturation)
+
+
+def first_scores(side: Side) -> list[float]:
+    """Return the scores of the first request, in its order."""
+    body = Path(side.work.bodies).read_text().partition("\n")[0]
+    answer = httpx.post(side.url, content=body, headers={"Content-Type": "application/json"}, timeout=120)
+    return [rank["score"] for rank in sorted(answer.raise_for_status().json(), key=lambda rank: rank["index"])]
+
+
+def in_process(arguments: argparse.Namespace, work: Work) -> float:
+    """Return pairs a second of the scorer alone."""
+    ours = load(work.model, arguments.backend)
+    if torch.cuda.is_available():
+        hasten(ours.model.cuda())
+    scorer = scorer_of(ours, pair_texts(ours, work.pairs.queries, work.pairs.passages))
+    rows = np.arange(len(work.pairs.queries))
+    scorer(rows[:MOST], rows[:MOST])
+    started, count = time.perf_counter(), 0
+    while time.perf_counter() < started + work.seconds:
+        count += len(scorer(rows, rows))
+    return count / (time.perf_counter() - started)
+
+
+def settings(arguments: argparse.Namespace, work: Work) -> dict[str, Any]:
+    """Return those of the endpoint: the whole machine for one replica, and a cache of a few requests."""
+    on_gpu = torch.cuda.is_available()
+    return {
+        "model": work.model,
+        "backend": arguments.backend,
+        "resources": {"cpus": 1 if on_gpu else os.cpu_count(), "gpus": int(on_gpu)},
+        "batching": {"cache_pieces": 4 * MOST * (LENGTH + ENTRY)},
+    }
+
+
+@contextmanager
+def endpoint(settings: dict[str, Any]) -> Iterator[str]:
+    """Run the endpoint on a Ray of its own; yields the URL to ask."""
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    # Ray's workers give way to all other processes, as the peer does not.
+    ray.init(
+        address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING,
+        _system_config={"worker_niceness": 0},
+    )  # fmt: skip
+    try:
+        port = free_port()
+        serve.start(http_options={"host": "127.0.0.1", "port": port})
+        serve.run(build(settings), route_prefix="/")
+        yield f"http://127.0.0.1:{port}/rerank"
+    finally:
+        # All that Ray started here, Serve too.
+        ray.shutdown()
+
+
+def report(
+    arguments: argparse.Namespace, ours: Side, theirs: Side, bound: float, in_process: list[float]
+) -> None:  # fmt: skip
+    """Print what the benchmark is for, and write all facts."""
+    ceiling = sum(in_process) / len(in_process)
+    share, ratio = ours.saturation / ceiling, ours.carried / theirs.carried if theirs.carried else math.inf
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{torch.get_num_threads()} threads"
+    print(f"{len(ours.work.pairs.queries):,} pairs of {ours.work.pairs.source}, {arguments.backend}, {where}")
+    print(f"the scorer in this process: {in_process[0]:,.1f} pairs/s before, {in_process[1]:,.1f} after")
+    print(f"through HTTP at saturation: {ours.saturation:,.1f} pairs/s, {share:.2f} of that")
+    print(
+        f"with a p95 of at most {1000 * bound:,.0f} ms: {ours.carried:,.1f} pairs/s, "
+        f"{theirs.name} {theirs.carried:,.1f}, {ratio:.2f} times as many"
+    )
+    print(f"the client took at most {max(point.cpu for point in ours.points):.0%} of a core")
+    facts = {"settings": vars(arguments), "bound": bound, "in_process": in_process, "share": share, "ratio": ratio}
+    facts["sides"] = [side.facts() for side in (ours, theirs)]
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(facts, indent=2))
+    if arguments.plot:
+        Path(arguments.plot).write_bytes(load_png(facts))
+
+
+if __name__ == "__main__":
+    main()
