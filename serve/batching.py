@@ -21,6 +21,9 @@ Pair = TypeVar("Pair")
 SMALLEST = 8
 """A batch is made smaller for a deadline, but not below this part of the budget: one client must not slow all down."""
 
+PART = 4
+"""A batch may grow, where that saves padding, to this part of all that waits: nobody then waits much longer for it."""
+
 FRESH = 0.2
 """How much of the rate that is remembered is the last batch's."""
 
@@ -72,10 +75,15 @@ class Batcher(Generic[Pair]):
     """Runs `score` on a thread of its own, over one batch after another while there are requests."""
 
     def __init__(
-        self, score: Callable[[list[Pair]], Sequence[float]], tokens: int, wait: float = 0.0, queued_pairs: int = 20_000
-    ) -> None:
-        """Take what scores a batch, its token budget, and the seconds that an idle scorer waits for company."""
+        self, score: Callable[[list[Pair]], Sequence[float]], tokens: int, wait: float = 0.0,
+        queued_pairs: int = 20_000, most: int = 0,
+    ) -> None:  # fmt: skip
+        """Take what scores a batch, its token budget, and the seconds that an idle scorer waits for company.
+
+        `most` is the budget where many wait.
+        """
         self._score, self._tokens, self._wait, self._limit = score, tokens, wait, queued_pairs
+        self._most = max(tokens, most)
         self._waiting: list[_Request[Pair]] = []
         self._changed = threading.Condition()
         self._rate = 0.0
@@ -194,10 +202,11 @@ class Batcher(Generic[Pair]):
                     self._changed.wait()
 
     def _budget(self, now: float) -> float:
-        """Return how many tokens to take: fewer than a batch's if a deadline would pass before it is scored."""
+        """Return how many tokens to take: more if many wait, fewer if a deadline would pass before they are scored."""
         soonest = min(request.deadline for request in self._waiting) - now
         in_time = soonest * self._rate if self._rate else float("inf")
-        return min(self._tokens, max(self._tokens / SMALLEST, in_time))
+        budget = min(self._most, max(self._tokens, self._num_tokens() / PART))
+        return min(budget, max(self._tokens / SMALLEST, in_time))
 
     def _gather(self, budget: float) -> "Batch[Pair]":
         """Take request after request, up to the budget; one pair at least."""

@@ -143,6 +143,23 @@ def test_requests_that_come_within_the_wait_share_a_batch() -> None:
     assert len(scorer.batches) == 1
 
 
+def test_batches_grow_with_what_waits_up_to_a_bound() -> None:
+    scorer = Scorer()
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        scorer.may_go.clear()
+        first = asyncio.create_task(batcher(pairs_of("first", 1), [10]))
+        await asyncio.to_thread(scorer.began.wait)
+        others = [asyncio.create_task(batcher(pairs_of(str(number), 10), [10] * 10)) for number in range(20)]
+        await asyncio.sleep(0.01)
+        scorer.may_go.set()
+        await asyncio.gather(first, *others)
+
+    run(scorer, work, most=300)
+    # A quarter of the tokens that are left: of 2,000 the bound, of 400 the budget.
+    assert [len(batch) for batch in scorer.batches[1:]] == [30, 30, 30, 27, 20, 15, 12, 10, 10, 10, 6]
+
+
 def test_a_full_batch_does_not_wait() -> None:
     scorer = Scorer()
 
