@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 def run(arguments: Arguments, config: RunConfig) -> dict[str, Any]:
     """Check, compare, swap, and return the facts to show; with torch behind it, so imported once it is needed."""
+    from rayrank.modeling.export import load
     from serve.promotion import Endpoint, promoted, turned_back
     from serve.targets import open_target
 
@@ -28,6 +29,8 @@ def run(arguments: Arguments, config: RunConfig) -> dict[str, Any]:
     live = target.live()
     if arguments.back:
         settings = turned_back(live)
+        # A folder that is gone would cost the live one its replicas.
+        load(settings["model"], settings.get("backend", "torch"))
         findings = [f"{settings['model']} is back in place of {live.model}: {target.swap(settings)}"]
         return {"model": settings["model"], "previous": live.model, "findings": findings}
     settings = promoted(live, str(Path(arguments.model).expanduser().absolute()))
@@ -37,7 +40,7 @@ def run(arguments: Arguments, config: RunConfig) -> dict[str, Any]:
     done = target.swap(settings)
     findings = [checked, compared, f"{settings['model']} is in place of {live.model or 'nothing'}: {done}"]
     if "://" in arguments.to:
-        findings.append(_confirmed(exported, endpoint, target, live))
+        findings.append(_confirmed(exported, endpoint, target, live, arguments.force))
     return {"model": settings["model"], "previous": live.model, "findings": findings}
 
 
@@ -73,7 +76,7 @@ def _compared(arguments: Arguments, exported: "Exported", endpoint: Any, config:
     return found.finding()
 
 
-def _confirmed(exported: "Exported", endpoint: Any, target: "Target", live: "Live") -> str:
+def _confirmed(exported: "Exported", endpoint: Any, target: "Target", live: "Live", force: bool) -> str:
     """Ask the endpoint for the golden scores, and put the old model back if it does not have them."""
     from serve.promotion import endpoint_parity
 
@@ -81,6 +84,8 @@ def _confirmed(exported: "Exported", endpoint: Any, target: "Target", live: "Liv
         parity = endpoint_parity(endpoint, exported.golden)
         objection = parity.objection(endpoint.is_exact())
     except RayrankError as error:
+        if force:
+            return f"not confirmed: {error}"
         objection = str(error)
     if not objection:
         return f"the endpoint answers with it: {parity.finding()}"

@@ -10,7 +10,7 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig
 
 from rayrank.errors import RayrankError
-from serve.config import KEYS, ServeConfig, api_keys, read
+from serve.config import KEYS, SearchConfig, ServeConfig, api_keys, read
 from serve.records import Answer, Ask, Hit, Info, Overloaded
 from serve.remote import Handle, Remote
 
@@ -72,8 +72,11 @@ class Ranker:
         except Overloaded as refusal:
             return refusal
 
-    async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any]:
-        return await self.model.explain(query, passage, query_type)
+    async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any] | Overloaded:
+        try:
+            return await self.model.explain(query, passage, query_type)
+        except Overloaded as refusal:
+            return refusal
 
     async def info(self) -> Info:
         return await self.model.info()
@@ -95,7 +98,7 @@ class Search:
     def __init__(self, settings: dict[str, Any]) -> None:
         from serve.search import Finder
 
-        self._find = Finder(ServeConfig.model_validate(settings).search)
+        self._find = Finder(SearchConfig.model_validate(settings))
 
     async def search(self, query: str, depth: int) -> list[Hit]:
         return await asyncio.to_thread(self._find, query, depth)
@@ -133,7 +136,8 @@ def build(arguments: dict[str, Any]) -> serve.Application:
         # Serve's command line shows such an exception without a traceback.
         raise click.ClickException(str(error)) from None
     settings = config.model_dump(mode="json")
-    search = _search().bind(settings) if config.search.index else None
+    # Only what it reads: with other settings it would start again, and write all texts again.
+    search = _search(config).bind(settings["search"]) if config.search.index else None
     return _api(config, settings).bind(_ranker(config).bind(), search)
 
 
@@ -171,8 +175,10 @@ def _ranker(config: ServeConfig) -> serve.Deployment:
     )(Ranker)
 
 
-def _search() -> serve.Deployment:
-    return serve.deployment(name="Search", ray_actor_options={"num_cpus": 0}, **REPLICAS)(Search)
+def _search(config: ServeConfig) -> serve.Deployment:
+    return serve.deployment(
+        name="Search", ray_actor_options={"num_cpus": 0}, max_queued_requests=config.scaling.queued, **REPLICAS
+    )(Search)
 
 
 def _api(config: ServeConfig, settings: dict[str, Any]) -> serve.Deployment:

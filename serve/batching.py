@@ -21,8 +21,9 @@ Pair = TypeVar("Pair")
 SMALLEST = 8
 """A batch is made smaller for a deadline, but not below this part of the budget: one client must not slow all down."""
 
-PART = 4
-"""A batch may grow, where that saves padding, to this part of all that waits: nobody then waits much longer for it."""
+PART, LONGEST = 4, 0.5
+"""Where it saves padding, a batch may grow with the number of requests, to a part of them, but to no more than can be
+scored in so many seconds: a short request that comes meanwhile waits for it."""
 
 FRESH = 0.2
 """How much of the rate that is remembered is the last batch's."""
@@ -76,14 +77,11 @@ class Batcher(Generic[Pair]):
 
     def __init__(
         self, score: Callable[[list[Pair]], Sequence[float]], tokens: int, wait: float = 0.0,
-        queued_pairs: int = 20_000, most: int = 0,
+        queued_pairs: int = 20_000, grows: bool = False,
     ) -> None:  # fmt: skip
-        """Take what scores a batch, its token budget, and the seconds that an idle scorer waits for company.
-
-        `most` is the budget where many wait.
-        """
+        """Take what scores a batch, its token budget, and the seconds that an idle scorer waits for company."""
         self._score, self._tokens, self._wait, self._limit = score, tokens, wait, queued_pairs
-        self._most = max(tokens, most)
+        self._grows = grows
         self._waiting: list[_Request[Pair]] = []
         self._changed = threading.Condition()
         self._rate = 0.0
@@ -205,7 +203,8 @@ class Batcher(Generic[Pair]):
         """Return how many tokens to take: more if many wait, fewer if a deadline would pass before they are scored."""
         soonest = min(request.deadline for request in self._waiting) - now
         in_time = soonest * self._rate if self._rate else float("inf")
-        budget = min(self._most, max(self._tokens, self._num_tokens() / PART))
+        part = min(self._tokens * len(self._waiting) / PART, self._rate * LONGEST)
+        budget = max(self._tokens, part) if self._grows else self._tokens
         return min(budget, max(self._tokens / SMALLEST, in_time))
 
     def _gather(self, budget: float) -> "Batch[Pair]":

@@ -98,6 +98,7 @@ def read(arguments: Mapping[str, Any]) -> ServeConfig:
     return config.model_copy(
         update={
             "model": _absolute(config.model),
+            "previous": _absolute(config.previous),
             "name": config.name or Path(_absolute(config.model)).name,
             "keys_file": _absolute(config.keys_file),
             "search": config.search.model_copy(update={"index": _absolute(config.search.index)}),

@@ -26,14 +26,17 @@ from rayrank.text.pairs import Ids, Ragged, SpecialIds, prefixes
 from rayrank.text.pieces import PieceEncoder
 from serve.batching import Batcher
 from serve.config import ServeConfig
-from serve.records import Answer, Ask, Info, Timing
+from serve.records import Answer, Ask, Info, Overloaded, Timing
 
 ENTRY = 64
 """What a passage costs the cache besides its ids, as a number of ids: its key, and two Python objects."""
 
-GATHERED, MOST = 2, 16
-"""Batches' worth of tokens that a scorer on a CPU gets at once, and where many wait: it puts those of like length
-together, and pads 15 % of what it computes, or 3 %. A GPU pads nothing."""
+GATHERED = 2
+"""Batches' worth of tokens that a scorer on a CPU gets at once, or more where many wait: it puts those of like length
+together, and pads less. A GPU pads nothing."""
+
+EXPLANATIONS = 8
+"""That may wait for their turn; each takes seconds, and holds a place that re-ranking could have."""
 
 BROKEN = 3
 """Batches in a row that may fail before a model counts as broken."""
@@ -106,8 +109,9 @@ class ServedModel:
         self._scorer = self._open(config.batching.tokens)
         self._warm_up()
         batching, on_gpu = config.batching, next(self._exported.model.parameters()).is_cuda
-        few, many = (self._scorer.tokens * (1 if on_gpu else factor) for factor in (GATHERED, MOST))
-        self._batcher = Batcher(self._score, few, batching.wait_ms / 1000, batching.queued_pairs, many)
+        tokens = self._scorer.tokens if on_gpu else GATHERED * self._scorer.tokens
+        self._batcher = Batcher(self._score, tokens, batching.wait_ms / 1000, batching.queued_pairs, grows=not on_gpu)
+        self._explaining = 0
         self._busy = 0
 
     async def rerank(self, ask: Ask) -> Answer:
@@ -116,10 +120,16 @@ class ServedModel:
             return await self._rerank(ask)
 
     async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any]:
-        """Return why a passage got its score."""
+        """Return why a passage got its score; raises Overloaded."""
+        if self._explaining >= EXPLANATIONS:
+            raise Overloaded(EXPLANATIONS)
         work = asyncio.get_running_loop().run_in_executor
-        with self._in_hand():
-            return await work(self._explainer, explain, self._exported, query, passage, query_type)
+        self._explaining += 1
+        try:
+            with self._in_hand():
+                return await work(self._explainer, explain, self._exported, query, passage, query_type)
+        finally:
+            self._explaining -= 1
 
     async def info(self) -> Info:
         """Return what answers."""
@@ -145,8 +155,9 @@ class ServedModel:
         while self._busy:
             await asyncio.sleep(0.05)
         await asyncio.to_thread(self._batcher.close)
-        self._tokenisers.shutdown()
-        self._explainer.shutdown()
+        # What a client that went away had asked for may still be at work.
+        self._tokenisers.shutdown(wait=False)
+        self._explainer.shutdown(wait=False)
 
     @contextmanager
     def _in_hand(self) -> Iterator[None]:
@@ -157,10 +168,16 @@ class ServedModel:
             self._busy -= 1
 
     async def _rerank(self, ask: Ask) -> Answer:
-        began = time.monotonic()
-        inputs = await asyncio.get_running_loop().run_in_executor(self._tokenisers, self._inputs, ask)
-        tokenised = time.monotonic()
+        began, loop = time.monotonic(), asyncio.get_running_loop()
         deadline = None if ask.deadline_ms is None else began + ask.deadline_ms / 1000
+        try:
+            async with asyncio.timeout(None if deadline is None else deadline - began):
+                inputs = await loop.run_in_executor(self._tokenisers, self._inputs, ask)
+        except TimeoutError:
+            nothing = [None] * len(ask.passages)
+            timing = Timing(tokenise=time.monotonic() - began)
+            return Answer(nothing, nothing, [], 0, partial=True, model=self.config.name, timing=timing)
+        tokenised = time.monotonic()
         # Without a deadline all are scored, and in which order is the batcher's choice.
         priority = None if deadline is None else _best_first(ask)
         scored = await self._batcher(inputs.pairs, inputs.lengths, deadline, priority)

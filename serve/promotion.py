@@ -29,7 +29,9 @@ METRIC = "MRR@10"
 LEAST_AGREEMENT = 0.3
 """Of Kendall's tau with the live model. Unrelated orders are near 0; two trainings of one model are far above."""
 
-ALPHA = 0.05
+ALPHA, ENOUGH = 0.05, 20
+"""A test at this level needs so many judged queries at least; with fewer, agreement counts as well."""
+
 ATTEMPTS, LONGEST_WAIT_S = 8, 5.0
 """How often a busy endpoint is asked, and the longest wait in between."""
 
@@ -71,15 +73,12 @@ class Difference:
 
     def objection(self) -> str:
         """Return what speaks against the new model, if anything: the metric where judged, the agreement elsewhere."""
-        if self.comparison is None:
-            low = self.tau < LEAST_AGREEMENT
-            return f"Kendall's tau with the live model is {self.tau:.3f}, below {LEAST_AGREEMENT}" if low else ""
-        worse = self.comparison.difference < 0 and self.comparison.p_value < ALPHA
-        return (
-            f"{METRIC} falls by {-self.comparison.difference:.4f} (p {p_text(self.comparison.p_value)})"
-            if worse
-            else ""
-        )
+        found = self.comparison
+        if found is not None and found.difference < 0 and found.p_value < ALPHA:
+            return f"{METRIC} falls by {-found.difference:.4f} (p {p_text(found.p_value)})"
+        if self.num_judged < ENOUGH and self.tau < LEAST_AGREEMENT:
+            return f"Kendall's tau with the live model is {self.tau:.3f}, below {LEAST_AGREEMENT}"
+        return ""
 
 
 def promoted(live: Live, model: str) -> Settings:

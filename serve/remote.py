@@ -1,6 +1,8 @@
 """The model behind Ray Serve's handles, as the wire protocols know it."""
 
 import asyncio
+import time
+from dataclasses import replace
 from typing import Any
 
 from ray import serve
@@ -24,9 +26,7 @@ class Remote:
         self._ranker, self._search, self._patience = ranker, search, patience
 
     async def rerank(self, ask: Ask) -> Answer:
-        found: Answer | Overloaded = await self._call(self._ranker.rerank, ask)
-        if isinstance(found, Overloaded):
-            raise found
+        found: Answer = await self._call(self._ranker.rerank, ask)
         return found
 
     async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any]:
@@ -46,9 +46,13 @@ class Remote:
 
     async def _call(self, method: Handle, *arguments: Any, patience: float | None = None) -> Any:
         """Return a replica's answer; another one is asked if it dies, since nothing is changed by asking twice."""
+        began = time.monotonic()
         for attempt in range(ATTEMPTS):
             try:
-                return await self._once(method, arguments, patience or self._patience)
+                found = await self._once(method, _in_time(arguments, began), patience or self._patience)
+                if isinstance(found, Overloaded):
+                    raise found
+                return found
             except BackPressureError:
                 raise Overloaded(1.0) from None
             except DeploymentUnavailableError:
@@ -73,6 +77,17 @@ class Remote:
                 answer.cancel()
                 # What becomes of it now is nobody's concern, nor asyncio's.
                 answer.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+
+def _in_time(arguments: tuple[Any, ...], began: float) -> tuple[Any, ...]:
+    """Return the arguments with what is left of a deadline: a replica that died has taken some of it."""
+    spent = (time.monotonic() - began) * 1000
+    return tuple(
+        replace(each, deadline_ms=max(1.0, each.deadline_ms - spent))
+        if isinstance(each, Ask) and each.deadline_ms is not None
+        else each
+        for each in arguments
+    )
 
 
 def _is_there(method: Handle) -> bool:

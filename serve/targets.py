@@ -116,7 +116,9 @@ class RunningServe:
             arrived = (deployment.get("deployment_config") or {}).get("user_config") == settings
             if arrived and app["status"] == "RUNNING" and deployment["status"] == "HEALTHY":
                 return
-            if app["status"] == "DEPLOY_FAILED" or deployment.get("status") in ("UNHEALTHY", "DEPLOY_FAILED"):
+            # Before they have arrived, what is wrong is wrong with the model before.
+            failed = app["status"] == "DEPLOY_FAILED" or deployment.get("status") in ("UNHEALTHY", "DEPLOY_FAILED")
+            if arrived and failed:
                 reason = (deployment.get("message") or app["message"]).strip().split("\n")[-1]
                 raise ConfigError(f"{settings['model']} does not start: {reason}; see the replica's log.")
             time.sleep(0.5)

@@ -135,7 +135,8 @@ def problem_of(error: Exception) -> Problem:
         case Unready():
             return Problem("unready", "No model is ready to answer: ask again in some seconds.")
         case RayrankError():
-            return Problem("invalid", str(error))
+            # One that comes from a replica is wrapped by Ray, with its traceback.
+            return Problem("invalid", str(getattr(error, "cause", error)))
     return Problem("failed", "The server failed; its log says why.")
 
 

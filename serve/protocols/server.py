@@ -1,7 +1,9 @@
 """What is asked about the server itself: is it there, what does it serve, how busy is it."""
 
+import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -11,6 +13,7 @@ from pydantic import BaseModel
 
 from serve.protocols.problems import DetailError
 from serve.protocols.route import Serving, documented, guarded
+from serve.records import Overloaded
 
 
 class Health(BaseModel):
@@ -53,8 +56,11 @@ class InfoAnswer(BaseModel):
     """Whether POST /search has an index."""
 
 
+BUSY_S = 3.0
+"""After which a model that has not answered, and is not known to be gone, counts as busy."""
+
 open_router = guarded(lambda body: DetailError, documented(DetailError, (500, 503)), needs_key=False)
-router = guarded(lambda body: DetailError, documented(DetailError, (401, 500, 503)))
+router = guarded(lambda body: DetailError, documented(DetailError, (401, 429, 500, 503)))
 
 
 @open_router.get("/health", tags=["Server"])
@@ -66,7 +72,10 @@ async def health() -> Health:
 @open_router.get("/ready", tags=["Server"])
 async def ready(service: Serving) -> Health:
     """Say that a model answers; 503 until then."""
-    await service.backend.info()
+    # Who is too busy to say so is there all the same.
+    with suppress(Overloaded, TimeoutError):
+        async with asyncio.timeout(BUSY_S):
+            await service.backend.info()
     return Health()
 
 

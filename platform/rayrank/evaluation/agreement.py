@@ -26,8 +26,8 @@ def rank_biased_overlap(one: ArrayLike, other: ArrayLike, persistence: float = 0
 
 
 def kendall_tau(one: ArrayLike, other: ArrayLike) -> float:
-    """Return Kendall's tau-b of two orders by score, from -1 (reversed) to 1; orders that say nothing agree."""
+    """Return Kendall's tau-b of two orders by score, from -1 (reversed) to 1; where one says nothing it is 0."""
     if np.size(one) < 2:
         return 1.0
     tau = stats.kendalltau(one, other).statistic
-    return 1.0 if np.isnan(tau) else float(tau)
+    return 0.0 if np.isnan(tau) else float(tau)

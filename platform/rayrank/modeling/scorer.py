@@ -47,6 +47,9 @@ class Scorer:
         is_half = next(model.encoder.parameters()).dtype == torch.bfloat16
         self._autocast = torch.autocast(self._device.type, torch.bfloat16, enabled=on_gpu and not is_half)
         self.tokens = tokens or (GPU_TOKENS if on_gpu else CPU_TOKENS)
+        if self._packs:
+            # A row holds one pair at least.
+            self.tokens = max(self.tokens, texts.length)
 
     def over(self, texts: PairTexts) -> "Scorer":
         """Return a scorer of other texts by the same model."""

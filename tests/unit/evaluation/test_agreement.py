@@ -27,7 +27,8 @@ def test_orders_overlap_wholly_with_themselves_and_less_the_higher_they_differ()
     assert kendall_tau(scores, at_top) == kendall_tau(scores, at_end) == pytest.approx(1 - 2 / 190)
 
 
-def test_tau_goes_from_reversed_to_equal_and_knows_no_doubt():
+def test_tau_goes_from_reversed_to_equal_and_a_model_without_an_order_agrees_with_none():
     assert kendall_tau([1, 2, 3], [1, 2, 3]) == 1
     assert kendall_tau([1, 2, 3], [3, 2, 1]) == -1
-    assert kendall_tau([1], [2]) == kendall_tau([1, 1], [1, 2]) == 1
+    assert kendall_tau([1], [2]) == 1
+    assert kendall_tau([1, 1], [1, 2]) == kendall_tau([1, 2], [np.nan, np.nan]) == 0
