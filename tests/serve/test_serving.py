@@ -177,6 +177,14 @@ def test_without_a_replica_clients_are_told_so(serving: str, model_folder: Path)
     serve.delete("absent", _blocking=False)
 
 
+def test_a_mistake_that_a_replica_finds_is_one_sentence(server: str) -> None:
+    answer = httpx.post(f"{server}/explain", json={"query": "where is it", "document": " "}, timeout=60)
+
+    assert answer.status_code == 422
+    message = answer.json()["error"]["message"]
+    assert message == "The model has nothing of the passage to read: send one with some text, or a shorter query."
+
+
 def test_a_search_is_retrieved_and_re_ranked(serving: str, model_folder: Path, index_folder: Path) -> None:
     settings = {"model": str(model_folder), "search.index": str(index_folder)}
     with application(serving, "found", **settings) as (url, _):

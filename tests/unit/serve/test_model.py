@@ -1,6 +1,7 @@
 """A served model scores as its folder does, whoever asks along with whom, and keeps what it promises."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from rayrank.modeling.reranker import Reranker
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 from rayrank.text.words import word_table
 from serve.config import read
-from serve.model import ENTRY, PieceCache, ServedModel, ranked
+from serve.model import ENTRY, EXPLANATIONS, PieceCache, ServedModel, ranked
 from serve.records import Answer, Ask, Overloaded
 
 VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] what is a bog ##ue fish of number ##s location description where".split()
@@ -163,6 +164,28 @@ def test_a_deadline_scores_the_first_stages_best_first(types: Path) -> None:
     assert sorted(scored) == sorted(best.tolist())
     assert sorted(answer.order) == scored
     assert [place for place, chance in enumerate(answer.probabilities) if chance is not None] == scored
+
+
+def test_a_deadline_counts_tokenising_too(shared: ServedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = shared._inputs
+    monkeypatch.setattr(shared, "_inputs", lambda ask: (time.sleep(0.3), slow(ask))[1])
+    began = time.monotonic()
+
+    (answer,) = asked(shared, Ask("what is a bogue", PASSAGES, deadline_ms=50))
+
+    assert time.monotonic() - began < 0.25
+    assert answer.partial
+    assert answer.logits == [None] * len(PASSAGES)
+    assert not answer.order
+
+
+def test_more_explanations_than_may_wait_are_sent_away(shared: ServedModel) -> None:
+    async def explain_all() -> list[object]:
+        wanted = (shared.explain("what is a bogue", "a bogue is a fish", None) for _ in range(EXPLANATIONS + 2))
+        return list(await asyncio.gather(*wanted, return_exceptions=True))
+
+    found = asyncio.run(explain_all())
+    assert [isinstance(each, Overloaded) for each in found] == [False] * EXPLANATIONS + [True] * 2
 
 
 def test_the_first_stage_counts_as_much_as_it_is_weighed() -> None:

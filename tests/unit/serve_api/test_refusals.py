@@ -14,6 +14,7 @@ from rayrank.errors import ConfigError
 from serve import limits
 from serve.api import create_api
 from serve.config import ServeConfig
+from serve.records import Backend, Info, Overloaded, Unready
 
 JSON = {"content-type": "application/json"}
 TEI, V1, V2, SCORE = "/rerank", "/v1/rerank", "/v2/rerank", "/score"
@@ -220,3 +221,24 @@ def test_a_route_asked_with_a_wrong_method_says_which_is_right(api: str) -> None
     answer = requests.get(api + V1, timeout=10)
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
     assert requests.post(f"{api}/nowhere", timeout=10).status_code == 404
+
+
+def test_a_model_too_busy_to_say_so_is_ready_all_the_same(
+    scorer: Backend, api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def busy() -> Info:
+        raise Overloaded(1.0)
+
+    monkeypatch.setattr(scorer, "info", busy)
+
+    assert requests.get(f"{api}/ready", timeout=10).status_code == 200
+    assert requests.get(f"{api}/info", timeout=10).status_code == 429
+
+
+def test_without_a_model_the_server_is_not_ready(scorer: Backend, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def gone() -> Info:
+        raise Unready
+
+    monkeypatch.setattr(scorer, "info", gone)
+
+    assert requests.get(f"{api}/ready", timeout=10).status_code == 503

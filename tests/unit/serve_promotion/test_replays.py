@@ -94,6 +94,18 @@ def test_a_model_that_ranks_judged_answers_worse_is_objected_to_and_a_better_one
     assert not better.objection()
 
 
+def test_a_few_judgments_are_no_excuse_for_agreeing_in_nothing() -> None:
+    unrelated = RNG.normal(size=(40, 10)).tolist()
+
+    found = difference([*JUDGED[:4], *UNJUDGED[4:]], LIVE, unrelated, CONFIG)
+
+    assert "Kendall's tau with the live model is" in found.objection()
+
+
+def test_a_model_that_scores_everything_alike_is_objected_to() -> None:
+    assert "Kendall's tau" in difference(UNJUDGED, LIVE, np.ones((40, 10)).tolist(), CONFIG).objection()
+
+
 def test_without_judgments_a_model_that_agrees_in_nothing_is_objected_to() -> None:
     slightly = (np.array(LIVE) + RNG.normal(0, 0.3, (40, 10))).tolist()
     unrelated = RNG.normal(size=(40, 10)).tolist()
