@@ -62,7 +62,7 @@ def main() -> None:
     options.add_argument("--pairs", type=int, default=512)
     options.add_argument("--length", type=int, default=180, help="word pieces of a pair at most")
     options.add_argument("--repeats", type=int, default=5)
-    options.add_argument("--tokens", type=int, default=CPU_TOKENS, help="of one of our batches")
+    options.add_argument("--tokens", type=int, help="of one of our batches; what suits each side if left out")
     options.add_argument("--only", nargs="*", metavar="NAME", help="sides whose names hold one of these")
     options.add_argument("--json", metavar="FILE")
     arguments = options.parse_args()
@@ -115,15 +115,16 @@ def our_sides(arguments: argparse.Namespace, pairs: TextPairs) -> Iterator[Side]
         graph = onnx_graph(ours.model)
         small = int8(graph)
         mark, same = ("", 1e-3) if strm.form == "off" else (", STRM", None)
-        empty, tokens = padding(lengths, arguments.tokens), arguments.tokens
+        tokens = arguments.tokens
         scorers: list[tuple[str, Scorer | OnnxScorer, float | None]] = [
             ("torch", Scorer(ours.model, texts, tokens), same),
             ("onnx fp32", OnnxScorer(graph.SerializeToString(), texts, tokens), same),
             ("onnx-int8", OnnxScorer(small, texts, tokens), None),
         ]
         for name, scorer, near in scorers:
-            yield Side(name + mark, partial(scorer, rows, rows), empty, near)
-    yield Side("torch, STRM, from text", partial(score, ours, pairs.queries, pairs.passages), empty, None)
+            yield Side(name + mark, partial(scorer, rows, rows), padding(lengths, scorer.tokens), near)
+    from_text = partial(score, ours, pairs.queries, pairs.passages)
+    yield Side("torch, STRM, from text", from_text, padding(lengths, CPU_TOKENS), None)
 
 
 def padding(lengths: NDArray[np.int64], tokens: int) -> float:

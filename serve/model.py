@@ -20,7 +20,7 @@ from rayrank.modeling.batches import SHORT, PairTexts
 from rayrank.modeling.explain import explain
 from rayrank.modeling.export import load
 from rayrank.modeling.onnx_scorer import OnnxScorer
-from rayrank.modeling.scorer import CPU_TOKENS, SHORTER, Scorer, hasten
+from rayrank.modeling.scorer import SHORTER, Scorer, hasten
 from rayrank.text import query_types
 from rayrank.text.pairs import Ids, Ragged, SpecialIds, prefixes
 from rayrank.text.pieces import PieceEncoder
@@ -224,7 +224,7 @@ class ServedModel:
     def _open(self, tokens: int | None) -> Scorer | OnnxScorer:
         nothing = self._texts([], [])
         if self._exported.int8 is not None:
-            return OnnxScorer(self._exported.int8, nothing, tokens or CPU_TOKENS)
+            return OnnxScorer(self._exported.int8, nothing, tokens)
         if torch.cuda.is_available():
             self._exported.model.cuda()
             hasten(self._exported.model)

@@ -8,8 +8,11 @@ import torch
 from numpy.typing import NDArray
 
 from rayrank.modeling.batches import PairTexts
-from rayrank.modeling.scorer import CPU_TOKENS, pools
+from rayrank.modeling.scorer import pools
 from rayrank.text.pairs import Rows
+
+TOKENS = 1_024
+"""A batch: half of what suits torch, which has more to do for each."""
 
 _CPU = torch.device("cpu")
 
@@ -17,7 +20,7 @@ _CPU = torch.device("cpu")
 class OnnxScorer:
     """Runs a re-ranker's ONNX graph over pairs in batches of a token budget; called as `Scorer` is."""
 
-    def __init__(self, graph: bytes | str, texts: PairTexts, tokens: int = CPU_TOKENS) -> None:
+    def __init__(self, graph: bytes | str, texts: PairTexts, tokens: int | None = None) -> None:
         """Take the graph itself, or the path of its file."""
         options = onnxruntime.SessionOptions()
         # Who shares a machine says so to torch, as the scoring actors do.
@@ -26,7 +29,7 @@ class OnnxScorer:
         self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
         # An encoder without token types has no input for them.
         self._inputs = [entry.name for entry in self._session.get_inputs()]
-        self._texts, self.tokens = texts, tokens
+        self._texts, self.tokens = texts, tokens or TOKENS
 
     def over(self, texts: PairTexts) -> "OnnxScorer":
         """Return a scorer of other texts by the same session, which takes a second to build."""
