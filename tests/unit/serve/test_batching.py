@@ -49,6 +49,20 @@ def run(scorer: Scorer, work: Callable[[Batcher[Pair]], Coroutine[Any, Any, None
         batcher.close()
 
 
+async def meanwhile(
+    scorer: Scorer, batcher: Batcher[Pair], first: tuple[str, list[int]], *others: tuple[str, list[int]]
+) -> None:
+    """Ask for the others, each by name and lengths, while the first one is being scored."""
+    scorer.may_go.clear()
+    asked = []
+    for name, lengths in (first, *others):
+        asked.append(asyncio.create_task(batcher(pairs_of(name, len(lengths)), lengths)))
+        await asyncio.to_thread(scorer.began.wait)
+    await asyncio.sleep(0.01)
+    scorer.may_go.set()
+    await asyncio.gather(*asked)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     requests=st.lists(st.tuples(st.lists(st.integers(1, 60), max_size=30), st.booleans()), max_size=8),
@@ -82,13 +96,7 @@ def test_a_short_request_does_not_wait_behind_a_long_one() -> None:
     scorer = Scorer()
 
     async def work(batcher: Batcher[Pair]) -> None:
-        scorer.may_go.clear()
-        long = asyncio.create_task(batcher(pairs_of("long", 1000), [10] * 1000))
-        await asyncio.to_thread(scorer.began.wait)
-        short = asyncio.create_task(batcher(pairs_of("short", 10), [10] * 10))
-        await asyncio.sleep(0.01)
-        scorer.may_go.set()
-        await asyncio.gather(long, short)
+        await meanwhile(scorer, batcher, ("long", [10] * 1000), ("short", [10] * 10))
 
     run(scorer, work)
     assert [sum(name == "short" for name, _ in batch) for batch in scorer.batches[:3]] == [0, 10, 0]
@@ -99,14 +107,7 @@ def test_requests_of_one_size_end_in_the_order_they_came() -> None:
     scorer = Scorer()
 
     async def work(batcher: Batcher[Pair]) -> None:
-        scorer.may_go.clear()
-        asked = []
-        for name in "abc":
-            asked.append(asyncio.create_task(batcher(pairs_of(name, 20), [10] * 20)))
-            await asyncio.to_thread(scorer.began.wait)
-        await asyncio.sleep(0.01)
-        scorer.may_go.set()
-        await asyncio.gather(*asked)
+        await meanwhile(scorer, batcher, *((name, [10] * 20) for name in "abc"))
 
     run(scorer, work)
     assert ["".join(sorted({name for name, _ in batch})) for batch in scorer.batches] == ["a", "a", "b", "b", "c", "c"]
@@ -148,14 +149,7 @@ def test_batches_grow_with_the_number_of_requests_not_with_their_length(sizes: l
     scorer = Scorer(seconds=0.001)
 
     async def work(batcher: Batcher[Pair]) -> None:
-        scorer.may_go.clear()
-        first = asyncio.create_task(batcher(pairs_of("first", 1), [10]))
-        await asyncio.to_thread(scorer.began.wait)
-        others = [asyncio.create_task(batcher(pairs_of(str(number), size), [10] * size))
-                  for number, size in enumerate(sizes)]  # fmt: skip
-        await asyncio.sleep(0.01)
-        scorer.may_go.set()
-        await asyncio.gather(first, *others)
+        await meanwhile(scorer, batcher, ("first", [10]), *((str(row), [10] * size) for row, size in enumerate(sizes)))
 
     run(scorer, work, grows=True)
     found = [len(batch) for batch in scorer.batches[1:]]
@@ -178,13 +172,7 @@ def test_pairs_of_like_length_are_scored_together() -> None:
     lengths = [10, 40, 20] * 4
 
     async def work(batcher: Batcher[Pair]) -> None:
-        scorer.may_go.clear()
-        first = asyncio.create_task(batcher(pairs_of("first", 1), [1]))
-        await asyncio.to_thread(scorer.began.wait)
-        both = [asyncio.create_task(batcher(pairs_of(name, 12), lengths)) for name in ("one", "other")]
-        await asyncio.sleep(0.01)
-        scorer.may_go.set()
-        await asyncio.gather(first, *both)
+        await meanwhile(scorer, batcher, ("first", [1]), ("one", lengths), ("other", lengths))
 
     run(scorer, work, tokens=80)
     # The short ones of both go together.
