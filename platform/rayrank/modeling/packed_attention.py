@@ -12,7 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
@@ -138,8 +138,20 @@ def _flex(
 
 @cache
 def _compiled() -> Callable[..., Tensor]:
+    _keep_whole()
     # For rows of any length: training's differ from step to step.
     return torch.compile(_flex, dynamic=True)
+
+
+def compile_whole(module: nn.Module, dynamic: bool) -> None:
+    """Compile a module with FlexAttention's kernel inside; for each length of rows, or dynamic, once for all."""
+    _keep_whole()
+    module.compile(dynamic=dynamic)
+
+
+def _keep_whole() -> None:
+    # Several workers' graphs are cut where gradients are exchanged, which FlexAttention does not survive.
+    torch._dynamo.config.optimize_ddp = False
 
 
 def _dense(

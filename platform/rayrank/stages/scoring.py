@@ -1,6 +1,7 @@
 """Scores of a trained model for the candidates of whole splits, through Ray Data on a pool of GPU or CPU actors."""
 
 import json
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -19,7 +20,7 @@ from rayrank.errors import StorageError
 from rayrank.evaluation.lookup import PairLookup
 from rayrank.evaluation.rows import by_query
 from rayrank.modeling.saved import load_reranker
-from rayrank.modeling.scorer import Scorer, hasten
+from rayrank.modeling.scorer import Scorer, halve, hasten
 from rayrank.progress import progress
 from rayrank.records import CANDIDATES
 from rayrank.stages.cluster import cluster_gpus, node_cpus, start_ray
@@ -30,6 +31,9 @@ from rayrank.training.setups import inputs_of, tokenizer_of
 
 PAIRS = 50_000
 """Pairs a file, seconds on a GPU: a kill loses those being scored, and at worst those being written."""
+
+LONG = 30.0
+"""Seconds of scoring on a GPU after which the model is compiled, which takes as long: what is short does not wait."""
 
 
 def score(stage: str, model: str, splits: list[str], config: RunConfig, store: Store) -> Artifact:
@@ -78,8 +82,8 @@ class PairScorer(PartitionWorker):
             torch.set_num_threads(threads)
         words = word_table(tokenizer_of(config, store))
         reranker = load_reranker(store.require(model, config), config, words).to(device)
-        hasten(reranker)
-        self._scorer = Scorer(reranker, self._inputs.texts)
+        halve(reranker)
+        self._scorer, self._seconds = Scorer(reranker, self._inputs.texts), 0.0
         # One thread has the device; while it scores a slice, the calls write the last one and prepare the next.
         self._device = ThreadPoolExecutor(max_workers=1)
 
@@ -105,8 +109,13 @@ class PairScorer(PartitionWorker):
 
     def _score(self, queries: Rows, passages: Rows) -> tuple[NDArray[np.float32], float]:
         started = time.monotonic()
+        if self._seconds > LONG:
+            hasten(self._scorer.model)
+            self._seconds = -math.inf
         scores = self._scorer(queries, passages)
-        return scores, time.monotonic() - started
+        seconds = time.monotonic() - started
+        self._seconds += seconds
+        return scores, seconds
 
 
 def _items(candidates: Artifact, splits: list[str]) -> list[dict[str, Any]]:

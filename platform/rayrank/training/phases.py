@@ -19,7 +19,7 @@ from rayrank.errors import DatasetError
 from rayrank.evaluation.metrics import per_query
 from rayrank.modeling.batches import PairTexts
 from rayrank.modeling.reranker import Reranker, relevance_score
-from rayrank.modeling.scorer import Scorer
+from rayrank.modeling.scorer import Scorer, snapshot
 from rayrank.records import CANDIDATES, JUDGMENTS
 from rayrank.text.pairs import Rows
 from rayrank.training.data import Split, TrainingData
@@ -85,7 +85,7 @@ class FineTuning:
 
     def evaluate(self, model: nn.Module) -> float:
         """Return MRR@10 over dev; every rank scores its share of the queries."""
-        scorer = Scorer(unwrapped(model), self._inputs.texts)
+        scorer = Scorer(snapshot(unwrapped(model)), self._inputs.texts)
         return dev_metric(self._inputs.data, self._inputs.data.splits["dev"], scorer)
 
 
