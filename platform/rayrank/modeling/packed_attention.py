@@ -50,7 +50,7 @@ class PackedMasks:
     blocks: Tensor
     """Which those are; the same numbers answer which queries a block of keys is for."""
     bounds: Tensor
-    """Where sequences begin and the row ends; as many numbers for every row of one length, the last ones alike."""
+    """Where sequences begin and the row ends; in scoring as many for every row of one length, the last ones alike."""
     longest: int
     """No sequence is longer."""
     has_flash: bool
@@ -86,7 +86,8 @@ def packed_masks(
     blocks = (low[:, None] + numbers).clamp(max=len(low) - 1)
     counts, blocks = (tensor.to(torch.int32)[None, None] for tensor in (high - low + 1, blocks))
     size = len(codes.seq)
-    spare = max(0, size // SHORT + size // longest + 2 - len(offsets))
+    # Training's rows have a length of their own each time; scoring's do not, and its graph knows one number of bounds.
+    spare = 0 if torch.is_grad_enabled() else max(0, size // SHORT + size // longest + 2 - len(offsets))
     bounds = functional.pad(offsets, (0, spare), value=size).to(torch.int32)
     has_flash = offsets.is_cuda and torch.cuda.get_device_capability(offsets.device) >= OLDEST_WITH_FLASH
     return PackedMasks(layers, codes, fine, counts, blocks, bounds, longest, has_flash, bias)
