@@ -10,7 +10,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from rayrank.modeling.packed_attention import PackedMasks
+from rayrank.modeling.packed_attention import PackedMasks, Place
 
 PER_LAYER = "rayrank_per_layer"
 """The name under which transformers knows this attention."""
@@ -48,12 +48,19 @@ def per_layer_sdpa(
     """Attend as SDPA does, with this layer's own mask; what an encoder's forward gets beyond its own arguments,
     such as `layer_masks`, it hands on to here."""
     if isinstance(layer_masks, PackedMasks):
-        layer: int = module.layer_idx  # type: ignore[assignment]
-        found = layer_masks.attend(layer, query, key, value, options.get("dropout", 0.0))
+        place: Place = module.place  # type: ignore[assignment]
+        found = layer_masks.attend(place, query, key, value, options.get("dropout", 0.0))
         return found.transpose(1, 2).contiguous(), None
     if layer_masks is not None:
         attention_mask = layer_masks.of(module.layer_idx, attention_mask, query.dtype)  # type: ignore[arg-type]
     return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+
+
+def tell_places(base: PreTrainedModel, layers: Container[int]) -> None:
+    """Tell every attention of an encoder where it is, and whether STRM changes it."""
+    for module in list(base.modules()):
+        if (number := getattr(module, "layer_idx", None)) is not None:
+            module.place = Place(number, number in layers)
 
 
 def numbers_its_layers(base: PreTrainedModel) -> bool:

@@ -14,9 +14,9 @@ from transformers.utils import logging as transformers_logging
 
 from rayrank.config import EncoderConfig, StrmConfig
 from rayrank.errors import ConfigError
-from rayrank.modeling.attention import PER_LAYER, LayerMasks, numbers_its_layers
+from rayrank.modeling.attention import PER_LAYER, LayerMasks, numbers_its_layers, tell_places
 from rayrank.modeling.batches import PackedBatch, PaddedBatch
-from rayrank.modeling.packed_attention import compile_whole, packed_masks
+from rayrank.modeling.packed_attention import compile_layers, layers_of, packed_masks
 from rayrank.modeling.strm import PackedCodes, packed_codes, padded_mask
 from rayrank.pretrained import locate
 
@@ -50,20 +50,21 @@ class Encoder(nn.Module):
         # Belongs to the tokenizer, not to the weights: it is rebuilt when a model is loaded.
         self.register_buffer("words", None if plain else torch.from_numpy(words), persistent=False)
         num_layers, num_heads = base.config.num_hidden_layers, base.config.num_attention_heads
-        # A tuple, which unlike a range can be asked within a compiled encoder.
-        self.layers = () if plain else tuple(strm_layers(strm, num_layers))
+        self.layers = range(0) if plain else strm_layers(strm, num_layers)
         learned = strm.form == "bias" and not plain
         self.strm_bias = nn.Parameter(torch.zeros(num_layers, num_heads)) if learned else None
         # Where every layer has the same mask, the encoder hands it to all of them by itself.
         self._per_layer = not plain and (learned or len(self.layers) < num_layers)
         if numbers_its_layers(base):
             base.set_attn_implementation(PER_LAYER)
+            tell_places(base, self.layers)
         elif self._per_layer:
             raise _layers_alike(base, strm)
         # In a packed batch it is the caller who says at which position of its sequence a piece stands.
         counts_positions = hasattr(getattr(base, "embeddings", None), "position_embeddings")
         self.packs = numbers_its_layers(base) and counts_positions and _head_size(base) >= SMALLEST_HEAD
         self._places: Tensor | None = None
+        self._is_compiled = False
         _before_last_output(base, self._taken)
 
     def firsts(self, batch: PaddedBatch | PackedBatch) -> Tensor:
@@ -101,14 +102,15 @@ class Encoder(nn.Module):
         return states
 
     def _packed(self, batch: PackedBatch) -> Tensor:
-        if self.layers and batch.ids.is_cuda and torch.is_grad_enabled() and self.base._compiled_call_impl is None:
-            # STRM's kernel has to be compiled in any case; with all that is around it training takes 0.6 of the time.
-            compile_whole(self.base, dynamic=True)
+        if batch.ids.is_cuda and torch.is_grad_enabled() and not self._is_compiled:
+            # What is trained at all is trained for longer than this takes.
+            compile_layers(self.base, dynamic=True)
+            self._is_compiled = True
         seq = batch.seq.to(torch.int32)
         codes = PackedCodes(seq, seq, seq)
         if self.words is not None:
             codes = packed_codes(batch.ids, seq, self.words, self.strm.representative)
-        masks = packed_masks(codes, batch.offsets, batch.longest, self.layers, self._scaled_bias())
+        masks = packed_masks(codes, batch.offsets, batch.longest, self._scaled_bias())
         options: dict[str, Any] = {"layer_masks": masks}
         if getattr(self.base.config, "type_vocab_size", 0) > 1:
             options["token_type_ids"] = batch.token_types[None]
@@ -131,7 +133,7 @@ def _head_size(base: PreTrainedModel) -> int:
 
 def _before_last_output(base: PreTrainedModel, hook: Callable[..., Any]) -> None:
     """Call a hook with what the last layer's attention hands to the rest of it, in encoders built as BERT is."""
-    layers = getattr(getattr(base, "encoder", None), "layer", None)
+    layers = layers_of(base)
     output = getattr(getattr(layers[-1], "attention", None), "output", None) if layers else None
     if isinstance(output, nn.Module):
         output.register_forward_pre_hook(hook)

@@ -6,10 +6,10 @@ FlexAttention's dropout leaves logits out before the softmax, not weights after 
 up to one then, where SDPA's adds up to one on average.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -37,11 +37,21 @@ class Dropping(NamedTuple):
     """One number; not a Python one, for which the kernel would be compiled anew."""
 
 
+class Place(nn.Module):
+    """Where in the encoder an attention is; a tensor has the number, as graphs are compiled anew for other ints."""
+
+    number: Tensor
+
+    def __init__(self, layer: int, has_strm: bool) -> None:
+        super().__init__()
+        self.has_strm = has_strm
+        self.register_buffer("number", torch.tensor([layer]), persistent=False)
+
+
 @dataclass(frozen=True)
 class PackedMasks:
     """What each layer of one packed batch sees: some layers STRM's mask or its learned bias, the others everything."""
 
-    layers: Container[int]
     codes: PackedCodes
     fine: bool
     """Whether blocks are the short ones."""
@@ -57,17 +67,17 @@ class PackedMasks:
     bias: Tensor | None = None
     """(layers, heads), added to a logit where STRM would forbid it."""
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+    def attend(self, place: "Place", query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
         """Return what each position reads in one layer."""
-        changed = layer in self.layers
+        changed = place.has_strm
         if not changed and self.has_flash and query.dtype in (torch.bfloat16, torch.float16):
             return _flash(query, key, value, self.bounds, self.longest, dropout)
-        bias = self.bias[layer] if changed and self.bias is not None else None
+        bias = self.bias.index_select(0, place.number)[0] if changed and self.bias is not None else None
         dropping = _dropping(dropout, query.shape[1], query.shape[2], query.device) if dropout else None
         masked = changed and bias is None
         if not query.is_cuda:
             return _dense(query, key, value, masked, *self.codes, bias, dropping)
-        # Within an encoder that is compiled as a whole the kernel becomes a part of it.
+        # Within a layer that is compiled as a whole the kernel becomes a part of it.
         attend = _flex if torch.compiler.is_compiling() else _compiled()
         return attend(
             query, key, value, masked, *self.codes, bias, dropping, self.fine, self.num_blocks, self.blocks
@@ -75,7 +85,7 @@ class PackedMasks:
 
 
 def packed_masks(
-    codes: PackedCodes, offsets: Tensor, longest: int, layers: Container[int], bias: Tensor | None
+    codes: PackedCodes, offsets: Tensor, longest: int, bias: Tensor | None = None
 ) -> PackedMasks:  # fmt: skip
     """Return the masks of one batch; sequences lie in order, so a block's sequences span one run of blocks."""
     fine = not torch.is_grad_enabled()
@@ -90,7 +100,7 @@ def packed_masks(
     spare = 0 if torch.is_grad_enabled() else max(0, size // SHORT + size // longest + 2 - len(offsets))
     bounds = functional.pad(offsets, (0, spare), value=size).to(torch.int32)
     has_flash = offsets.is_cuda and torch.cuda.get_device_capability(offsets.device) >= OLDEST_WITH_FLASH
-    return PackedMasks(layers, codes, fine, counts, blocks, bounds, longest, has_flash, bias)
+    return PackedMasks(codes, fine, counts, blocks, bounds, longest, has_flash, bias)
 
 
 def _flash(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, dropout: float) -> Tensor:
@@ -144,15 +154,24 @@ def _compiled() -> Callable[..., Tensor]:
     return torch.compile(_flex, dynamic=True)
 
 
-def compile_whole(module: nn.Module, dynamic: bool) -> None:
-    """Compile a module with FlexAttention's kernel inside; for each length of rows, or dynamic, once for all."""
+def compile_layers(base: nn.Module, dynamic: bool, backend: str | Callable[..., Any] = "inductor") -> None:
+    """Compile an encoder's layers, FlexAttention's kernel inside; for each length of rows, or dynamic, once for all."""
     _keep_whole()
-    module.compile(dynamic=dynamic)
+    # One after another they share what is compiled; all of them as one graph would take minutes.
+    for layer in layers_of(base) or [base]:
+        layer.compile(dynamic=dynamic, backend=backend)
+
+
+def layers_of(base: nn.Module) -> list[nn.Module]:
+    """Return the layers of an encoder built as BERT is, none of another."""
+    return list(getattr(getattr(base, "encoder", None), "layer", None) or [])
 
 
 def _keep_whole() -> None:
     # Several workers' graphs are cut where gradients are exchanged, which FlexAttention does not survive.
     torch._dynamo.config.optimize_ddp = False
+    # The last layer has a hook that the others have not: it must not run their graph.
+    torch._dynamo.config.skip_nnmodule_hook_guards = False
 
 
 def _dense(

@@ -32,7 +32,7 @@ from rayrank.training.setups import inputs_of, tokenizer_of
 PAIRS = 50_000
 """Pairs a file, seconds on a GPU: a kill loses those being scored, and at worst those being written."""
 
-LONG = 30.0
+LONG = 10.0
 """Seconds of scoring on a GPU after which the model is compiled, which takes as long: what is short does not wait."""
 
 

@@ -7,12 +7,13 @@ from shutil import which
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 from transformers import AlbertConfig, AlbertModel, BertConfig, BertModel, RobertaConfig, RobertaModel
 
 from rayrank.config import StrmConfig
 from rayrank.modeling.batches import PackedBatch, PaddedBatch, PairTexts
 from rayrank.modeling.encoder import Encoder
-from rayrank.modeling.packed_attention import _dense, _dropping, _flex, _kept, packed_masks
+from rayrank.modeling.packed_attention import Place, _dense, _dropping, _flex, _kept, compile_layers, packed_masks
 from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.scorer import Scorer
 from rayrank.modeling.strm import PackedCodes, packed_codes
@@ -143,6 +144,20 @@ def test_in_half_precision_packed_and_padded_batches_agree_as_far_as_it_goes(for
     assert torch.cosine_similarity(padded_gradients, packed_gradients, dim=0) > 0.999
 
 
+@pytest.mark.parametrize(("form", "graphs"), [("off", 2), ("mask", 2), ("mask from layer 1", 3), ("bias", 2)])
+def test_layers_share_what_is_compiled_and_the_last_computes_first_positions_alone(form: str, graphs: int) -> None:
+    source, reranker, counter = texts(), model(FORMS[form]), CompileCounterWithBackend("eager")
+    batches = [source.packed(*rows(12, seed), 512, CPU) for seed in range(3)]
+    with torch.no_grad():
+        expected = [reranker(batch) for batch in batches]
+        torch._dynamo.reset()
+        compile_layers(reranker.encoder.base, dynamic=False, backend=counter)
+        found = [reranker(batch) for batch in batches]
+
+    assert all(torch.allclose(*pair, atol=1e-5) for pair in zip(expected, found, strict=True))
+    assert counter.frame_count == graphs
+
+
 @pytest.mark.parametrize(("kind", "packed"), [("bert", False), ("bert", True), ("roberta", True), ("albert", False)])
 def test_states_computed_at_first_positions_alone_are_those_of_the_whole_batch(kind: str, packed: bool) -> None:
     source, (queries, passages), encoder = texts(), rows(12), model(StrmConfig(), kind).encoder
@@ -190,10 +205,10 @@ def test_dropout_leaves_out_its_share_of_what_others_say_anew_each_time() -> Non
 def test_what_dropout_leaves_is_what_a_dense_mask_leaves(device: torch.device) -> None:
     source, (queries, passages) = texts(), rows(12)
     batch = source.packed(queries, passages, 512, device)
-    masks = packed_masks(PackedCodes(*[batch.seq.to(torch.int32)] * 3), batch.offsets, batch.longest, (), None)
+    masks = packed_masks(PackedCodes(*[batch.seq.to(torch.int32)] * 3), batch.offsets, batch.longest)
     query, key, value = torch.randn(3, 1, 2, 512, 16, device=device)
     torch.manual_seed(1)
-    found = masks.attend(0, query, key, value, dropout=0.2)
+    found = masks.attend(Place(0, has_strm=False), query, key, value, dropout=0.2)
     torch.manual_seed(1)
     dropping = _dropping(0.2, 2, 512, device)
 
@@ -213,7 +228,7 @@ def test_the_compiled_kernel_computes_what_the_dense_mask_says() -> None:
     batch, words = source.packed(queries, passages, 512, CPU), np.arange(VOCABULARY, dtype=np.int8) % 2
     codes = packed_codes(batch.ids, batch.seq, torch.from_numpy(words))
     with torch.inference_mode():
-        masks = packed_masks(codes, batch.offsets, batch.longest, (), None)
+        masks = packed_masks(codes, batch.offsets, batch.longest)
     query, key, value = torch.randn(3, 1, 2, 512, 16)
     # The bias asks all that the mask asks, and to compile takes long.
     bias, dropping = torch.randn(2), _dropping(0.2, 2, 512, CPU)
