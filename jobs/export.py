@@ -33,8 +33,10 @@ def run(output: str, chosen: str | None, license_name: str, config: RunConfig, s
     finding = small.finding() if small else ""
     beside = companions(name, model, tokenizer, config, store)
     card = write_card(origin, settings, portable, finding, beside.calibration)
+    has_typer = config.input.query_type and config.query_types.predict == "trained"
     export(
-        output, model, tokenizer, settings, card, small.graph if small else None, beside.calibration, beside.golden
+        output, model, tokenizer, settings, card, small.graph if small else None, beside.calibration, beside.golden,
+        store.require("query_typer", config) if has_typer else None,
     )  # fmt: skip
     return {
         "model": name,
@@ -50,9 +52,19 @@ def run(output: str, chosen: str | None, license_name: str, config: RunConfig, s
             if portable
             else "rayrank.modeling.export.load opens it; CrossEncoder refuses it, since its attention would be another",
             *([finding] if finding else []),
+            *_about_types(origin.query_types.get("num_labelled", 0), has_typer),
             beside.finding,
         ],
     }
+
+
+def _about_types(labelled: int, has_typer: bool) -> list[str]:
+    if not labelled or has_typer:
+        return []
+    return [
+        f"{labelled:,} queries brought types of their own, which nothing in the folder predicts: send query_type with "
+        f"each query, or train with --set query_types.predict=trained"
+    ]
 
 
 def _check_place(output: str) -> None:

@@ -18,10 +18,9 @@ from scipy.special import expit
 
 from rayrank.modeling.batches import SHORT, PairTexts
 from rayrank.modeling.explain import explain
-from rayrank.modeling.export import load
+from rayrank.modeling.export import load, types_for
 from rayrank.modeling.onnx_scorer import OnnxScorer
 from rayrank.modeling.scorer import SHORTER, Scorer, hasten
-from rayrank.text import query_types
 from rayrank.text.pairs import Ids, Ragged, SpecialIds, prefixes
 from rayrank.text.pieces import PieceEncoder
 from serve.batching import Batcher
@@ -216,10 +215,8 @@ class ServedModel:
         )
 
     def _kind(self, ask: Ask) -> str | None:
-        settings = self._exported.settings
-        if not settings.input.query_type:
-            return None
-        return ask.query_type or query_types.predict([ask.query], settings.query_types.abbreviation)[0]
+        kinds = types_for(self._exported, [ask.query], [ask.query_type])
+        return kinds[0] if kinds else None
 
     def _open(self, tokens: int | None) -> Scorer | OnnxScorer:
         nothing = self._texts([], [])

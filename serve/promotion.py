@@ -19,9 +19,8 @@ from rayrank.evaluation.agreement import kendall_tau, rank_biased_overlap
 from rayrank.evaluation.metrics import METRICS, per_query
 from rayrank.evaluation.significance import Comparison, Interval, compare, mean_interval
 from rayrank.evaluation.table import difference_text, p_text
-from rayrank.modeling.export import Exported, score
+from rayrank.modeling.export import Exported, score, types_for
 from rayrank.modeling.golden import GoldenPair, Parity, parity
-from rayrank.text import query_types
 from serve.config import KEYS
 from serve.targets import Live, Settings
 
@@ -157,12 +156,8 @@ def endpoint_parity(endpoint: Endpoint, pairs: Sequence[GoldenPair]) -> Parity:
 
 def new_scores(exported: Exported, replays: Sequence[Replay]) -> list[list[float]]:
     """Return the logits of a model that is not live yet."""
-    settings = exported.settings
-    types = None
-    if settings.input.query_type:
-        predicted = query_types.predict([replay.query for replay in replays], settings.query_types.abbreviation)
-        kinds = [replay.query_type or kind for replay, kind in zip(replays, predicted, strict=True)]
-        types = [kind for replay, kind in zip(replays, kinds, strict=True) for _ in replay.passages]
+    kinds = types_for(exported, [replay.query for replay in replays], [replay.query_type for replay in replays])
+    types = kinds and [kind for replay, kind in zip(replays, kinds, strict=True) for _ in replay.passages]
     queries = [replay.query for replay in replays for _ in replay.passages]
     values = score(exported, queries, [passage for replay in replays for passage in replay.passages], types)
     ends = np.cumsum([len(replay.passages) for replay in replays])

@@ -18,11 +18,10 @@ from rayrank.errors import ConfigError
 from rayrank.modeling.attention import LayerMasks
 from rayrank.modeling.batches import PaddedBatch, PairTexts
 from rayrank.modeling.encoder import PAPER
-from rayrank.modeling.export import Exported
+from rayrank.modeling.export import Exported, types_for
 from rayrank.modeling.reranker import Reranker, relevance_score
 from rayrank.modeling.scorer import CPU_TOKENS, Scorer
 from rayrank.modeling.strm import standing, word_starts
-from rayrank.text import query_types
 from rayrank.text.pairs import Ragged
 from rayrank.text.words import word_table
 
@@ -64,11 +63,10 @@ class Word(NamedTuple):
 def explain(exported: Exported, query: str, passage: str, query_type: str | None) -> dict[str, Any]:
     """Return plain values for JSON; words are numbered as `words` lists them, and the other entries name the numbers.
 
-    The type is predicted by rule if the model reads one and none is given.
+    The type is predicted if the model reads one and none is given.
     """
-    kind = None
-    if exported.settings.input.query_type:
-        kind = query_type or query_types.predict([query], exported.settings.query_types.abbreviation)[0]
+    kinds = types_for(exported, [query], [query_type])
+    kind = kinds[0] if kinds else None
     pieces, cut = _pieces(exported, query, passage, kind)
     twin = twin_of(exported.model)
     table, strm = twin.encoder.words, twin.encoder.strm

@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
+from rayrank.artifacts import MANIFEST, Artifact
 from rayrank.config import Backend, InputConfig, QueryTypesConfig, Section, StrmConfig
 from rayrank.errors import ConfigError, StorageError
 from rayrank.evaluation.calibration import Calibration
@@ -30,6 +31,8 @@ from rayrank.modeling.golden import GOLDEN_PAIRS, GoldenPair, Parity, parity
 from rayrank.modeling.onnx_scorer import OnnxScorer
 from rayrank.modeling.reranker import RELEVANT, Reranker
 from rayrank.modeling.scorer import Scorer
+from rayrank.modeling.typer import Typer, copy_typer, load_typer
+from rayrank.text import query_types
 from rayrank.text.pairs import Ragged, SpecialIds, prefixes
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 from rayrank.text.words import word_table
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 SETTINGS, SHAPE, WEIGHTS, CARD = "rayrank.json", "config.json", "model.safetensors", "README.md"
-INT8, CALIBRATION, GOLDEN = "model-int8.onnx", "calibration.json", "golden.json"
+INT8, CALIBRATION, GOLDEN, TYPER = "model-int8.onnx", "calibration.json", "golden.json", "query_typer"
 """What a folder may have besides."""
 OWN_KIND = "rayrank"
 """The model type of folders that only `load` opens; no version of transformers knows it."""
@@ -73,6 +76,8 @@ class Exported(NamedTuple):
     """The graph that scores in the model's place, if the folder was opened for it."""
     calibration: Calibration | None = None
     golden: tuple[GoldenPair, ...] = ()
+    typer: Typer | None = None
+    """Predicts the types of queries where the model was trained with predicted ones."""
 
 
 def is_portable(model: Reranker, tokenizer: "PreTrainedTokenizerFast") -> bool:
@@ -107,6 +112,7 @@ def check_output(folder: str) -> None:
 def export(
     folder: str, model: Reranker, tokenizer: "PreTrainedTokenizerFast", settings: Settings, card: str,
     int8: bytes | None = None, calibration: Calibration | None = None, golden: Sequence[GoldenPair] = (),
+    typer: Artifact | None = None,
 ) -> None:  # fmt: skip
     """Write the folder, which appears under its name only once it is whole; two outputs become their difference."""
     check_output(folder)
@@ -123,6 +129,8 @@ def export(
                 _dump(whole / CALIBRATION, calibration.model_dump(mode="json"))
             if golden:
                 _dump(whole / GOLDEN, GOLDEN_PAIRS.dump_python(tuple(golden), mode="json"))
+            if typer is not None:
+                copy_typer(typer, str(whole))
             whole.replace(path)
     except OSError as error:
         reason = error.strerror or str(error)
@@ -220,6 +228,7 @@ def load(folder: str, backend: Backend = "torch") -> Exported:
         golden = _read(path / GOLDEN, GOLDEN_PAIRS.validate_json) or ()
         shape = json.loads((path / SHAPE).read_text(encoding="utf-8"))
         weights = _reranker(safetensors.torch.load((path / WEIGHTS).read_bytes()))
+        typer = _typer(path)
     except (OSError, ValueError, ValidationError, SafetensorError) as error:
         reason = str(error).split("\n")[0]
         raise ConfigError(
@@ -231,7 +240,25 @@ def load(folder: str, backend: Backend = "torch") -> Exported:
     base = AutoModel.from_config(AutoConfig.for_model(settings.base, **shape), attn_implementation="sdpa")  # type: ignore[no-untyped-call]
     model = Reranker(Encoder(base, word_table(tokenizer), settings.strm), num_outputs=1)
     model.load_state_dict(weights)
-    return Exported(model.eval(), tokenizer, settings, int8, calibration, golden)
+    return Exported(model.eval(), tokenizer, settings, int8, calibration, golden, typer)
+
+
+def types_for(exported: Exported, queries: Sequence[str], given: Sequence[str | None]) -> list[str] | None:
+    """Return a type for each query, the one given or else a prediction; none for a model trained without them."""
+    if not exported.settings.input.query_type:
+        return None
+    unknown = [query for query, kind in zip(queries, given, strict=True) if not kind]
+    predicted = iter(_predicted(exported, unknown) if unknown else [])
+    return [kind or next(predicted) for kind in given]
+
+
+def _predicted(exported: Exported, queries: Sequence[str]) -> list[str]:
+    if exported.typer is not None:
+        return exported.typer(queries)
+    settings = exported.settings
+    found = query_types.predict(queries, settings.query_types.abbreviation)
+    # A name it was never trained with tells a model nothing; the most frequent one it knows best.
+    return [kind if not settings.types or kind in settings.types else settings.types[0] for kind in found]
 
 
 def check_golden(exported: Exported) -> Parity:
@@ -274,6 +301,13 @@ def pair_texts(
 def _ragged(encode: PieceEncoder, texts: Sequence[str]) -> Ragged:
     lists = encode(texts)
     return Ragged(lists.values.to_numpy(), lists.offsets.to_numpy())
+
+
+def _typer(folder: Path) -> Typer | None:
+    """Return the classifier of a folder that has one; on the CPU, which one short query does not keep busy."""
+    for place in folder.glob(f"{TYPER}/*/{MANIFEST}"):
+        return load_typer(Artifact(str(folder.absolute()), TYPER, place.parent.name), "cpu")
+    return None
 
 
 def _read(file: Path, parse: Callable[[bytes], Content]) -> Content | None:

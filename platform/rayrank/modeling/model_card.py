@@ -162,7 +162,11 @@ def _input(origin: Provenance, settings: Settings) -> str:
         return text
     known = ", ".join(f"`{name}`" for name in settings.types) or "unknown"
     labelled, predicted = origin.query_types.get("num_labelled"), origin.query_types.get("num_predicted")
-    how = "rules (`rayrank.text.query_types.predict`)" if settings.query_types.predict == "rules" else "a classifier"
+    how = (
+        "rules (`rayrank.text.query_types.predict`)"
+        if settings.query_types.predict == "rules"
+        else "a classifier (`query_typer/`)"
+    )
     came = (
         f" {labelled:,} queries had a type in the dataset, {predicted:,} got theirs from {how}."
         if origin.query_types

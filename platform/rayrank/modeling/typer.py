@@ -1,5 +1,6 @@
 """Types of queries by a trained classifier: questions in, the names of their types out."""
 
+import shutil
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,13 +8,16 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from rayrank.artifacts import Artifact
+from rayrank.artifacts import MANIFEST, Artifact
 from rayrank.config import RunConfig, StrmConfig
 from rayrank.modeling.batches import PaddedBatch, pad
 from rayrank.modeling.reranker import Reranker
-from rayrank.modeling.saved import load_reranker
+from rayrank.modeling.saved import SHAPE, WEIGHTS, load_reranker
 from rayrank.text.pairs import Pairs, Ragged, Rows, SpecialIds, prefixes
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
+
+NAMES = "types.json"
+"""The file with the names of the types, in the order of the classifier's outputs."""
 
 AT_ONCE = 256
 """Questions of similar length in one batch; they are short."""
@@ -60,12 +64,26 @@ class Typer:
         return [self.types[row] for row in rows]
 
 
-def load_typer(artifact: Artifact) -> Typer:
+def load_typer(artifact: Artifact, device: str | None = None) -> Typer:
     """Return a trained classifier from what its artifact alone holds, on a GPU if this machine has one."""
     # Plain attention: the word table is not asked for.
     model = load_reranker(artifact, RunConfig(strm=StrmConfig(form="off")), np.empty(0, np.int8))
     tokenizer = load_tokenizer(artifact.local("tokenizer"))
     encode = PieceEncoder(tokenizer.backend_tokenizer.to_str(), artifact.manifest["config"]["text"]["query_pieces"])
     special = SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return Typer(model.to(device), artifact.read_json("types.json"), encode, special, tokenizer.pad_token_id)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return Typer(model.to(device), artifact.read_json(NAMES), encode, special, tokenizer.pad_token_id)
+
+
+def copy_typer(artifact: Artifact, folder: str) -> None:
+    """Put what `load_typer` needs of a classifier, and nothing of where it was trained, under another root."""
+    copied = Artifact(folder, artifact.stage, artifact.key)
+    shape = artifact.read_json(SHAPE)
+    shape.pop("_name_or_path", None)
+    copied.write_json(SHAPE, shape)
+    copied.write_json(NAMES, artifact.read_json(NAMES))
+    with artifact.open(WEIGHTS) as weights, copied.create(WEIGHTS) as stream:
+        shutil.copyfileobj(weights, stream)
+    copied.put_folder(artifact.local("tokenizer"), "tokenizer")
+    text = {"query_pieces": artifact.manifest["config"]["text"]["query_pieces"]}
+    copied.write_json(MANIFEST, {"config": {"text": text}})

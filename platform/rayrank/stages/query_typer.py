@@ -9,6 +9,7 @@ from rayrank.artifacts import Artifact, Store
 from rayrank.config import RunConfig
 from rayrank.datasets.labelled import Labelled, read_labelled, type_names
 from rayrank.errors import ConfigError
+from rayrank.modeling.typer import NAMES
 from rayrank.stages.training import train
 from rayrank.text.pieces import PieceEncoder, load_tokenizer, save_tokenizer
 from rayrank.training import query_typing
@@ -29,7 +30,7 @@ def _write_questions(artifact: Artifact, config: RunConfig, rows: list[Labelled]
     """Store what the workers learn from; the file of labels may lie on this machine only."""
     tokenizer = load_tokenizer(config.text.tokenizer)
     save_tokenizer(tokenizer, artifact)
-    artifact.write_json("types.json", types)
+    artifact.write_json(NAMES, types)
     encode = PieceEncoder(tokenizer.backend_tokenizer.to_str(), config.text.query_pieces)
     numbers = [types.index(row.query_type) for row in rows]
     table = {"type": pa.array(numbers, pa.int64()), "piece_ids": encode([row.text for row in rows])}

@@ -1,5 +1,6 @@
 """The classifier of query types: what it learns from, that it learns, and that it comes back from storage."""
 
+import shutil
 import time
 from pathlib import Path
 
@@ -10,8 +11,18 @@ from torch import Tensor
 from transformers import BertConfig, BertModel
 
 from rayrank.artifacts import Artifact, Store
-from rayrank.config import MINILM, EncoderConfig, RunConfig, StrmConfig, TrainingConfig, TyperConfig
+from rayrank.config import (
+    MINILM,
+    EncoderConfig,
+    InputConfig,
+    QueryTypesConfig,
+    RunConfig,
+    StrmConfig,
+    TrainingConfig,
+    TyperConfig,
+)
 from rayrank.modeling.encoder import Encoder
+from rayrank.modeling.export import Exported, export, load, settings_of, types_for
 from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.saved import save
 from rayrank.modeling.typer import load_typer, most_likely
@@ -157,3 +168,37 @@ def test_a_stored_typers_head_decides(tmp_path: Path) -> None:
     save(artifact, shape, weights)
 
     assert load_typer(artifact)(["who", "where"]) == ["side effects", "side effects"]
+
+
+def exported_with(typer: Artifact | None, folder: Path) -> Exported:
+    tokenizer = load_tokenizer(MINILM)
+    torch.manual_seed(0)
+    shape = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
+    model = Reranker(Encoder(BertModel(shape), None, StrmConfig(form="off")), num_outputs=1)
+    settings = settings_of(model, InputConfig(length=48), QueryTypesConfig(), ["side effects", "location"])
+    export(str(folder), model, tokenizer, settings, "# A card\n", typer=typer)
+    return load(str(folder))
+
+
+def test_an_exported_model_predicts_types_with_the_classifier_it_was_trained_with(tmp_path: Path) -> None:
+    artifact, _ = stored(tmp_path / "storage")
+    texts = ["what about aspirin", "where are rashes", "insouciantly"]
+
+    found = exported_with(artifact, tmp_path / "model")
+
+    shutil.rmtree(tmp_path / "storage")
+    expected = exported_with(None, tmp_path / "plain")
+    assert found.typer is not None
+    assert types_for(found, texts, [None, "d", None]) == [found.typer(texts)[0], "d", found.typer(texts)[2]]
+    # Rules know no side effects; what they say that the model never saw becomes its most frequent type.
+    assert types_for(expected, texts, [None, None, None]) == ["side effects", "location", "side effects"]
+
+
+def test_nothing_of_where_a_classifier_was_trained_is_exported(tmp_path: Path) -> None:
+    artifact, _ = stored(tmp_path / "storage")
+    exported_with(artifact, tmp_path / "model")
+
+    for file in (tmp_path / "model").rglob("*.json"):
+        assert str(tmp_path) not in file.read_text(), file
