@@ -23,6 +23,7 @@ from rayrank.datasets.labelled import labels_digest
 from rayrank.errors import ConfigError, RayrankError, StorageError
 from rayrank.flow import RUNS
 from rayrank.presets import PRESETS
+from rayrank.pretrained import content_digest
 from rayrank.progress import keep_screen, say, screen
 
 Arguments = argparse.Namespace
@@ -57,9 +58,13 @@ def configure(arguments: Arguments, extra: Sequence[str] = ()) -> RunConfig:
     dataset = dataset.model_copy(update={"fingerprint": fingerprint(open_source(dataset), provided)})
     runs = _digest(config.evaluate.run) + (_digest(config.evaluate.baseline) if config.evaluate.baseline else "")
     labels = labels_digest(config.typer.labels, "typer.labels") if config.typer.labels else ""
+    encoder = content_digest(config.encoder.name, "encoder.name")
+    tokenizer = content_digest(config.text.tokenizer, "text.tokenizer")
     return config.model_copy(
         update={
             "dataset": dataset,
+            "encoder": config.encoder.model_copy(update={"fingerprint": encoder}),
+            "text": config.text.model_copy(update={"fingerprint": tokenizer}),
             "typer": config.typer.model_copy(update={"fingerprint": labels}),
             "evaluate": config.evaluate.model_copy(update={"fingerprint": runs}),
         }

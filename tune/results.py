@@ -43,7 +43,7 @@ def best_yaml(config: RunConfig, changes: Changes, headline: str) -> str:
     """Return a whole configuration for --config, without what belongs to the machine or is found out anew."""
     values = apply(config.model_dump(), changes).model_dump(mode="json")
     del values["resources"]
-    for section in ("dataset", "typer", "evaluate"):
+    for section in ("dataset", "text", "encoder", "typer", "evaluate"):
         del values[section]["fingerprint"]
     swept = yaml.safe_dump(dict(changes), sort_keys=False).replace("\n", "\n#   ").rstrip("# \n")
     return f"# {headline}\n# The sweep chose:\n#   {swept}\n{yaml.safe_dump(values, sort_keys=False)}"

@@ -51,6 +51,9 @@ class TextConfig(Section):
     tokenizer: str = Field(default=MINILM, description="a hub name, a folder, or package:MODULE/FOLDER")
     passage_pieces: int = Field(default=512, ge=8, description="word pieces kept of a passage")
     query_pieces: int = Field(default=64, ge=4, description="word pieces kept of a query")
+    fingerprint: str = Field(
+        default="", description="digest of a tokenizer's folder, filled in when a run starts"
+    )
 
 
 class IndexConfig(Section):
@@ -80,6 +83,7 @@ class EncoderConfig(Section):
     name: str = Field(default=MINILM, description="a hub name, a folder, or package:MODULE/FOLDER")
     layers: int | None = Field(default=None, ge=1, description="keep only the first ones; all if empty")
     dropout: float = Field(default=0.1, ge=0, lt=1)
+    fingerprint: str = Field(default="", description="digest of an encoder's folder, filled in when a run starts")
 
 
 class StrmConfig(Section):

@@ -1,5 +1,6 @@
 """A packed batch holds the same inputs as a padded one, and the encoder reads both alike."""
 
+import copy
 import platform
 from itertools import pairwise
 from shutil import which
@@ -153,9 +154,13 @@ def test_layers_share_what_is_compiled_and_the_last_computes_first_positions_alo
         torch._dynamo.reset()
         compile_layers(reranker.encoder.base, dynamic=False, backend=counter)
         found = [reranker(batch) for batch in batches]
+        copied = copy.deepcopy(reranker)
+        found.append(copied(batches[0]))
 
-    assert all(torch.allclose(*pair, atol=1e-5) for pair in zip(expected, found, strict=True))
+    assert all(torch.allclose(*pair, atol=1e-5) for pair in zip([*expected, expected[0]], found, strict=True))
     assert counter.frame_count == graphs
+    # A copy to measure with runs its own weights, not the graphs of those it was copied from.
+    assert not any(module._compiled_call_impl for module in copied.modules())
 
 
 @pytest.mark.parametrize(("kind", "packed"), [("bert", False), ("bert", True), ("roberta", True), ("albert", False)])
