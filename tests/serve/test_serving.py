@@ -17,8 +17,7 @@ import ray
 from ray import serve
 from ray.serve import RunTarget
 
-from rayrank.modeling.export import load, score
-from rayrank.text.query_types import predict
+from rayrank.modeling.export import load, score, types_for
 from serve.app import build
 from tests.serve.conftest import make_model
 
@@ -29,7 +28,9 @@ LONG = ["word " * 175] * 400
 
 
 def expected(folder: Path, query: str, passages: list[str]) -> np.ndarray:
-    return score(load(str(folder)), [query] * len(passages), passages, predict([query]) * len(passages))
+    exported = load(str(folder))
+    kinds = types_for(exported, [query], [None])
+    return score(exported, [query] * len(passages), passages, kinds and kinds * len(passages))
 
 
 def logits(answer: httpx.Response, count: int) -> np.ndarray:
