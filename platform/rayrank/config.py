@@ -51,9 +51,7 @@ class TextConfig(Section):
     tokenizer: str = Field(default=MINILM, description="a hub name, a folder, or package:MODULE/FOLDER")
     passage_pieces: int = Field(default=512, ge=8, description="word pieces kept of a passage")
     query_pieces: int = Field(default=64, ge=4, description="word pieces kept of a query")
-    fingerprint: str = Field(
-        default="", description="digest of a tokenizer's folder, filled in when a run starts"
-    )
+    fingerprint: str = Field(default="", description="digest of a tokenizer's folder, filled in when a run starts")
 
 
 class IndexConfig(Section):
