@@ -18,8 +18,9 @@ from scipy.special import expit
 
 from rayrank.modeling.batches import SHORT, PairTexts
 from rayrank.modeling.explain import explain
-from rayrank.modeling.export import load, types_for
+from rayrank.modeling.export import load
 from rayrank.modeling.onnx_scorer import OnnxScorer
+from rayrank.modeling.predicted_types import types_for
 from rayrank.modeling.scorer import SHORTER, Scorer, hasten
 from rayrank.text.pairs import Ids, Ragged, SpecialIds, prefixes
 from rayrank.text.pieces import PieceEncoder

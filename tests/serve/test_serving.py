@@ -17,7 +17,8 @@ import ray
 from ray import serve
 from ray.serve import RunTarget
 
-from rayrank.modeling.export import load, score, types_for
+from rayrank.modeling.export import load, score
+from rayrank.modeling.predicted_types import types_for
 from serve.app import build
 from tests.serve.conftest import make_model
 

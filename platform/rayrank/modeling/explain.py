@@ -18,7 +18,8 @@ from rayrank.errors import ConfigError
 from rayrank.modeling.attention import LayerMasks
 from rayrank.modeling.batches import PaddedBatch, PairTexts
 from rayrank.modeling.encoder import PAPER
-from rayrank.modeling.export import Exported, types_for
+from rayrank.modeling.export import Exported
+from rayrank.modeling.predicted_types import types_for
 from rayrank.modeling.reranker import Reranker, relevance_score
 from rayrank.modeling.scorer import CPU_TOKENS, Scorer
 from rayrank.modeling.strm import standing, word_starts

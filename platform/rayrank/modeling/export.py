@@ -32,7 +32,6 @@ from rayrank.modeling.onnx_scorer import OnnxScorer
 from rayrank.modeling.reranker import RELEVANT, Reranker
 from rayrank.modeling.scorer import Scorer
 from rayrank.modeling.typer import Typer, copy_typer, load_typer
-from rayrank.text import query_types
 from rayrank.text.pairs import Ragged, SpecialIds, prefixes
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 from rayrank.text.words import word_table
@@ -241,24 +240,6 @@ def load(folder: str, backend: Backend = "torch") -> Exported:
     model = Reranker(Encoder(base, word_table(tokenizer), settings.strm), num_outputs=1)
     model.load_state_dict(weights)
     return Exported(model.eval(), tokenizer, settings, int8, calibration, golden, typer)
-
-
-def types_for(exported: Exported, queries: Sequence[str], given: Sequence[str | None]) -> list[str] | None:
-    """Return a type for each query, the one given or else a prediction; none for a model trained without them."""
-    if not exported.settings.input.query_type:
-        return None
-    unknown = [query for query, kind in zip(queries, given, strict=True) if not kind]
-    predicted = iter(_predicted(exported, unknown) if unknown else [])
-    return [kind or next(predicted) for kind in given]
-
-
-def _predicted(exported: Exported, queries: Sequence[str]) -> list[str]:
-    if exported.typer is not None:
-        return exported.typer(queries)
-    settings = exported.settings
-    found = query_types.predict(queries, settings.query_types.abbreviation)
-    # A name it was never trained with tells a model nothing; the most frequent one it knows best.
-    return [kind if not settings.types or kind in settings.types else settings.types[0] for kind in found]
 
 
 def check_golden(exported: Exported) -> Parity:

@@ -67,7 +67,7 @@ class PackedMasks:
     bias: Tensor | None = None
     """(layers, heads), added to a logit where STRM would forbid it."""
 
-    def attend(self, place: "Place", query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+    def attend(self, place: Place, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
         """Return what each position reads in one layer."""
         changed = place.has_strm
         if not changed and self.has_flash and query.dtype in (torch.bfloat16, torch.float16):
@@ -157,7 +157,7 @@ def _compiled() -> Callable[..., Tensor]:
 def compile_layers(base: nn.Module, dynamic: bool, backend: str | Callable[..., Any] = "inductor") -> None:
     """Compile an encoder's layers, FlexAttention's kernel inside; for each length of rows, or dynamic, once for all."""
     _keep_whole()
-    # One after another they share what is compiled; all of them as one graph would take minutes.
+    # One after another they share what is compiled; as one graph BERT-large was not ready after 100 s.
     for layer in layers_of(base) or [base]:
         layer.compile(dynamic=dynamic, backend=backend)
 

@@ -33,7 +33,7 @@ PAIRS = 50_000
 """Pairs a file, seconds on a GPU: a kill loses those being scored, and at worst those being written."""
 
 LONG = 10.0
-"""Seconds of scoring on a GPU after which the model is compiled, which takes as long: what is short does not wait."""
+"""Seconds of scoring on a GPU after which the model is compiled: what is short does not wait for that."""
 
 
 def score(stage: str, model: str, splits: list[str], config: RunConfig, store: Store) -> Artifact:

@@ -22,7 +22,8 @@ from rayrank.config import (
     TyperConfig,
 )
 from rayrank.modeling.encoder import Encoder
-from rayrank.modeling.export import Exported, export, load, settings_of, types_for
+from rayrank.modeling.export import Exported, export, load, settings_of
+from rayrank.modeling.predicted_types import types_for
 from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.saved import save
 from rayrank.modeling.typer import load_typer, most_likely
