@@ -26,7 +26,10 @@ def made_reranker(encoder: str, tokenizer: PreTrainedTokenizerFast, strm: StrmCo
         hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096,
         hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
     )  # fmt: skip
-    return Reranker(Encoder(BertModel(shape), words, strm), 1)
+    # A CPU takes long to draw so many weights.
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        base = BertModel(shape)
+    return Reranker(Encoder(base, words, strm), 1)
 
 
 def made_texts(count: int, tokenizer: PreTrainedTokenizerFast, mean: int = 102, length: int = 180) -> PairTexts:

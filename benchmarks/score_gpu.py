@@ -12,6 +12,7 @@ import argparse
 import copy
 import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -52,6 +53,7 @@ def main() -> None:
     options.add_argument("--encoder", choices=ENCODERS, default="large")
     options.add_argument("--pairs", type=int, default=20_000)
     options.add_argument("--repeats", type=int, default=3)
+    options.add_argument("--batch-sizes", type=int, nargs="+", default=BATCH_SIZES, help="CrossEncoder's")
     options.add_argument("--json", metavar="FILE")
     arguments = options.parse_args()
     tokenizer = load_tokenizer(MINILM)
@@ -62,7 +64,7 @@ def main() -> None:
     words = as_words(texts, tokenizer)
     sides = [
         Side(f"CrossEncoder, batch {size}, from text", lambda size=size: peer.predict(words, batch_size=size))
-        for size in BATCH_SIZES
+        for size in arguments.batch_sizes
     ]
     sides += [Side(name, lambda scorer=scorer: scorer(rows, rows)) for name, scorer in scorers.items()]
     packed = scorers["packed, STRM"]
@@ -73,9 +75,11 @@ def main() -> None:
             started = time.perf_counter()
             side.run()
             torch.cuda.synchronize()
+            took = time.perf_counter() - started
+            print(f"turn {turn}: {side.name}, {took:.1f} s", file=sys.stderr)
             # The first turn compiles.
             if turn:
-                side.seconds.append(time.perf_counter() - started)
+                side.seconds.append(took)
                 side.peak = torch.cuda.max_memory_allocated()
     report(arguments, sides, texts, rows, packed)
 
@@ -97,7 +101,8 @@ def peer_of(encoder: str, tokenizer: PreTrainedTokenizerFast, folder: str) -> Cr
     """Return CrossEncoder with weights of the same shape."""
     shape = made_reranker(encoder, tokenizer, StrmConfig(form="off")).encoder.base.config
     shape.num_labels = 1
-    BertForSequenceClassification(shape).save_pretrained(folder)
+    with torch.device("cuda"):
+        BertForSequenceClassification(shape).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return CrossEncoder(folder, device="cuda", max_length=180, model_kwargs={"torch_dtype": torch.bfloat16})
 
@@ -156,7 +161,7 @@ def report(arguments: argparse.Namespace, sides: list[Side], texts: PairTexts, r
     """Print the table, and write the same facts as JSON."""
     lengths = texts.lengths(rows, rows)
     top, needed = ceiling(), operations(packed.model, lengths)
-    best = min(sides[: len(BATCH_SIZES)], key=lambda side: statistics.median(side.seconds))
+    best = min(sides[: len(arguments.batch_sizes)], key=lambda side: statistics.median(side.seconds))
     plain, strm = (next(side for side in sides if side.name == name) for name in ("packed", "packed, STRM"))
     facts = []
     print(

@@ -1,6 +1,8 @@
 """The encoder: a pre-trained transformer of BERT's kind whose attention is STRM's or plain, by the config."""
 
 import logging
+import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +18,7 @@ from rayrank.config import EncoderConfig, StrmConfig
 from rayrank.errors import ConfigError
 from rayrank.modeling.attention import PER_LAYER, LayerMasks, numbers_its_layers, tell_places
 from rayrank.modeling.batches import PackedBatch, PaddedBatch
-from rayrank.modeling.packed_attention import compile_layers, layers_of, packed_masks
+from rayrank.modeling.packed_attention import LONG, compile_layers, layers_of, packed_masks
 from rayrank.modeling.strm import PackedCodes, packed_codes, padded_mask
 from rayrank.pretrained import locate
 
@@ -64,7 +66,7 @@ class Encoder(nn.Module):
         counts_positions = hasattr(getattr(base, "embeddings", None), "position_embeddings")
         self.packs = numbers_its_layers(base) and counts_positions and _head_size(base) >= SMALLEST_HEAD
         self._places: Tensor | None = None
-        self._is_compiled = False
+        self._trained_since: float | None = None
         _before_last_output(base, self._taken)
 
     def firsts(self, batch: PaddedBatch | PackedBatch) -> Tensor:
@@ -102,10 +104,8 @@ class Encoder(nn.Module):
         return states
 
     def _packed(self, batch: PackedBatch) -> Tensor:
-        if batch.ids.is_cuda and torch.is_grad_enabled() and not self._is_compiled:
-            # What is trained at all is trained for longer than this takes.
-            compile_layers(self.base, dynamic=True)
-            self._is_compiled = True
+        if batch.ids.is_cuda and torch.is_grad_enabled():
+            self._compile_if_long()
         seq = batch.seq.to(torch.int32)
         codes = PackedCodes(seq, seq, seq)
         if self.words is not None:
@@ -119,6 +119,17 @@ class Encoder(nn.Module):
         places = batch.positions()[None] + origin
         states: Tensor = self.base(batch.ids[None], position_ids=places, **options).last_hidden_state
         return states
+
+    def _compile_if_long(self) -> None:
+        now = time.monotonic()
+        self._trained_since = self._trained_since or now
+        if now - self._trained_since > LONG:
+            self.compile_training()
+
+    def compile_training(self) -> None:
+        """Compile the layers for packed rows of all lengths; training does so by itself when it goes on for long."""
+        self._trained_since = math.inf
+        compile_layers(self.base, dynamic=True)
 
     def _scaled_bias(self) -> Tensor | None:
         if self.strm_bias is None:

@@ -24,6 +24,13 @@ BLOCK, FINE_BLOCK = 128, 64
 computes gradients has no blocks so short."""
 
 
+SPREAD = 32
+"""STRM's bias is read from this times this places, by position: backward adds to each number it read, and where all
+pieces read one number they would wait for each other."""
+
+LONG = 20.0
+"""Seconds of work on a GPU after which layers are compiled: what is over sooner does not wait for that."""
+
 OLDEST_WITH_FLASH = (8, 0)
 
 
@@ -117,6 +124,7 @@ def _flex(
 ) -> Tensor:  # fmt: skip
     size, block = query.shape[2], FINE_BLOCK if fine else BLOCK
     options = {"fwd_BLOCK_M": block, "fwd_BLOCK_N": block} if fine else None
+    spread = None if bias is None else bias[:, None, None].expand(-1, SPREAD, SPREAD)
 
     def plain(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return seq[q] == seq[k]
@@ -125,8 +133,8 @@ def _flex(
         return (word[q] == word[k]) | (open_to[k] == seq[q])
 
     def changed(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        if bias is not None:
-            score = torch.where(strm(b, h, q, k), score, score + bias[h])
+        if spread is not None:
+            score = torch.where(strm(b, h, q, k), score, score + spread[h, q % SPREAD, k % SPREAD])
         if dropping is not None:
             score = torch.where(_kept(dropping, h, q, k), score, -torch.inf)
         return score

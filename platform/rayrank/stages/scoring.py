@@ -19,6 +19,7 @@ from rayrank.config import ResourcesConfig, RunConfig
 from rayrank.errors import StorageError
 from rayrank.evaluation.lookup import PairLookup
 from rayrank.evaluation.rows import by_query
+from rayrank.modeling.packed_attention import LONG
 from rayrank.modeling.saved import load_reranker
 from rayrank.modeling.scorer import Scorer, halve, hasten
 from rayrank.progress import progress
@@ -31,9 +32,6 @@ from rayrank.training.setups import inputs_of, tokenizer_of
 
 PAIRS = 50_000
 """Pairs a file, seconds on a GPU: a kill loses those being scored, and at worst those being written."""
-
-LONG = 10.0
-"""Seconds of scoring on a GPU after which the model is compiled: what is short does not wait for that."""
 
 
 def score(stage: str, model: str, splits: list[str], config: RunConfig, store: Store) -> Artifact:

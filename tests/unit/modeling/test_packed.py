@@ -163,6 +163,20 @@ def test_layers_share_what_is_compiled_and_the_last_computes_first_positions_alo
     assert not any(module._compiled_call_impl for module in copied.modules())
 
 
+@pytest.mark.parametrize("form", ["off", "bias"])
+def test_training_on_rows_of_all_lengths_compiles_as_often_as_on_one(form: str) -> None:
+    source, reranker, counter = texts(), model(FORMS[form]).train(), CompileCounterWithBackend("eager")
+    torch._dynamo.reset()
+    compile_layers(reranker.encoder.base, dynamic=True, backend=counter)
+    compiled = []
+    for seed in range(4):
+        queries, passages = rows(8 + 5 * seed, seed)
+        reranker(source.packed(queries, passages, 512 + 128 * seed, CPU)).sum().backward()
+        compiled.append(counter.frame_count)
+
+    assert compiled[0] == compiled[-1]
+
+
 @pytest.mark.parametrize(("kind", "packed"), [("bert", False), ("bert", True), ("roberta", True), ("albert", False)])
 def test_states_computed_at_first_positions_alone_are_those_of_the_whole_batch(kind: str, packed: bool) -> None:
     source, (queries, passages), encoder = texts(), rows(12), model(StrmConfig(), kind).encoder
