@@ -109,7 +109,7 @@ class ServedModel:
         self._scorer = self._open(config.batching.tokens)
         self._warm_up()
         batching, on_gpu = config.batching, next(self._exported.model.parameters()).is_cuda
-        tokens = self._scorer.tokens if on_gpu else GATHERED * self._scorer.tokens
+        tokens = self._scorer.at_once * (1 if on_gpu else GATHERED)
         self._batcher = Batcher(self._score, tokens, batching.wait_ms / 1000, batching.queued_pairs, grows=not on_gpu)
         self._explaining = 0
         self._busy = 0

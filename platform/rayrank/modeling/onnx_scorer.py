@@ -1,6 +1,7 @@
 """Scoring with ONNX Runtime, for CPUs: pairs of rows in, one float32 score each out, in the caller's order."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import onnxruntime
@@ -11,25 +12,37 @@ from rayrank.modeling.batches import PairTexts
 from rayrank.modeling.scorer import pools
 from rayrank.text.pairs import Rows
 
-TOKENS = 1_024
-"""A batch: half of what suits torch, which has more to do for each."""
+TOKENS, FEWEST_TOKENS = 512, 128
+"""A batch: a quarter of what suits torch, which has more to do for each; where there is too little for every thread,
+down to about one pair."""
 
 _CPU = torch.device("cpu")
 
 
 class OnnxScorer:
-    """Runs a re-ranker's ONNX graph over pairs in batches of a token budget; called as `Scorer` is."""
+    """Runs a re-ranker's ONNX graph over pairs in batches of a token budget; called as `Scorer` is.
+
+    Each thread has a batch of its own: threads that share one wait for each other after every node, the longer the more
+    else the machine has to do.
+    """
 
     def __init__(self, graph: bytes | str, texts: PairTexts, tokens: int | None = None) -> None:
         """Take the graph itself, or the path of its file."""
         options = onnxruntime.SessionOptions()
-        # Who shares a machine says so to torch, as the scoring actors do.
-        options.intra_op_num_threads = torch.get_num_threads()
+        options.intra_op_num_threads = 1
         options.log_severity_level = 3
         self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
         # An encoder without token types has no input for them.
         self._inputs = [entry.name for entry in self._session.get_inputs()]
         self._texts, self.tokens = texts, tokens or TOKENS
+        # Who shares a machine says so to torch, as the scoring actors do.
+        self._num_threads = torch.get_num_threads()
+        self._threads = ThreadPoolExecutor(self._num_threads, "scoring")
+
+    @property
+    def at_once(self) -> int:
+        """Tokens that keep every thread busy."""
+        return self.tokens * self._num_threads
 
     def over(self, texts: PairTexts) -> "OnnxScorer":
         """Return a scorer of other texts by the same session, which takes a second to build."""
@@ -41,8 +54,13 @@ class OnnxScorer:
         """Return the score of each (query row, passage row)."""
         lengths = self._texts.lengths(query_rows, passage_rows)
         scores = np.empty(len(query_rows), np.float32)
-        for chosen in pools(lengths, self.tokens):
+
+        def run(chosen: Rows) -> None:
             batch = self._texts.padded(query_rows[chosen], passage_rows[chosen], _CPU)
             inputs = {name: getattr(batch, name).numpy() for name in self._inputs}
             (scores[chosen],) = self._session.run(None, inputs)
+
+        share = max(int(lengths.sum()) // self._num_threads + 1, FEWEST_TOKENS)
+        # To the end, so that what went wrong in a thread is raised here.
+        list(self._threads.map(run, pools(lengths, min(self.tokens, share))))
         return scores

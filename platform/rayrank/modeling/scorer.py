@@ -68,6 +68,11 @@ class Scorer:
             # A row holds one pair at least.
             self.tokens = max(self.tokens, texts.length)
 
+    @property
+    def at_once(self) -> int:
+        """Tokens that keep the device busy: one batch."""
+        return self.tokens
+
     def over(self, texts: PairTexts) -> "Scorer":
         """Return a scorer of other texts by the same model."""
         return Scorer(self.model, texts, self.tokens, self._shorter)
