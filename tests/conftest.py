@@ -1,9 +1,13 @@
 """What tests of every kind share."""
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# Ray Train takes a checkpoint from its workers at every look at them; waiting for that is most of a short training.
+os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("unhurried", deadline=None)

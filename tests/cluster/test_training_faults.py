@@ -13,7 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from .conftest import command
+from .conftest import UNHURRIED, command
 
 JOBS = {"pretrain": "pretrain", "pointwise": "train_pointwise", "listwise": "train_listwise"}
 
@@ -46,14 +46,18 @@ def kill_all(process: subprocess.Popen[str]) -> None:
     psutil.wait_procs(doomed, timeout=10)
 
 
-def broken_off(
-    stage: str, storage: Path, trained: Path, kill: Callable[[subprocess.Popen[str]], None], *more: str
-) -> subprocess.Popen[str]:
-    """Start a phase on a copy of what it needs, and kill once its first checkpoint is there and its end is not."""
+def untrained(trained: Path, storage: Path, stage: str) -> Path:
+    """Copy what was trained, but for a phase and those after it."""
     shutil.copytree(trained, storage)
     for later in list(JOBS)[list(JOBS).index(stage) :]:
         shutil.rmtree(storage / later)
-    process = subprocess.Popen(command(JOBS[stage], storage, *more), text=True, stderr=subprocess.PIPE)
+    return storage
+
+
+def break_off(
+    process: subprocess.Popen[str], stage: str, storage: Path, kill: Callable[[subprocess.Popen[str]], None]
+) -> None:
+    """Kill once the phase's first checkpoint is there and its end is not."""
     deadline = time.monotonic() + 180
     # Ray Train writes this once it counts on a checkpoint.
     while not list(storage.glob(f"{stage}/*/checkpoints/checkpoint_manager_snapshot.json")):
@@ -62,6 +66,15 @@ def broken_off(
         time.sleep(0.01)
     kill(process)
     assert not list(storage.glob(f"{stage}/*/manifest.json"))
+
+
+def broken_off(
+    stage: str, storage: Path, trained: Path, kill: Callable[[subprocess.Popen[str]], None], *more: str
+) -> subprocess.Popen[str]:
+    """Start a phase on a copy of what it needs, and break it off."""
+    order = command(JOBS[stage], untrained(trained, storage, stage), *more)
+    process = subprocess.Popen(order, env=UNHURRIED, text=True, stderr=subprocess.PIPE)
+    break_off(process, stage, storage, kill)
     return process
 
 
@@ -76,17 +89,27 @@ def assert_same_end(stage: str, storage: Path, trained: Path) -> None:
     assert columns[0] == columns[1]
 
 
+@pytest.fixture(scope="module")
+def outlived(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """All phases in one pipeline, each with its worker killed, and what that said."""
+    storage = untrained(trained, tmp_path_factory.mktemp("outlived") / "storage", "pretrain")
+    order = command("run_pipeline", storage, "--until", "listwise")
+    process = subprocess.Popen(order, env=UNHURRIED, text=True, stderr=subprocess.PIPE)
+    for stage in JOBS:
+        break_off(process, stage, storage, kill_worker)
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    return storage, said
+
+
 @pytest.mark.parametrize("stage", JOBS)
 def test_a_killed_worker_is_replaced_and_the_weights_are_those_of_an_unbroken_run(
-    stage: str, trained: Path, tmp_path: Path
+    stage: str, trained: Path, outlived: tuple[Path, str]
 ) -> None:
-    process = broken_off(stage, tmp_path / "storage", trained, kill_worker)
+    storage, said = outlived
 
-    _, said = process.communicate(timeout=300)
-
-    assert process.returncode == 0, said
     assert re.search(rf"{stage}: going on from the checkpoint at step [123]0", said), said
-    assert_same_end(stage, tmp_path / "storage", trained)
+    assert_same_end(stage, storage, trained)
 
 
 def test_a_killed_driver_goes_on_from_its_last_checkpoint(trained: Path, tmp_path: Path) -> None:
@@ -113,30 +136,31 @@ def test_a_worker_lost_more_often_than_allowed_is_one_sentence(trained: Path, tm
     assert "Traceback" not in said
 
 
-def test_two_workers_have_the_loss_curve_of_one_with_the_whole_batch(trained: Path, tmp_path: Path) -> None:
+def test_two_workers_have_the_loss_curve_of_one_with_the_whole_batch(
+    trained: Path, joining: dict[str, str], tmp_path: Path
+) -> None:
     curves = []
     for workers in (1, 2):
         storage = tmp_path / f"storage-{workers}"
         shutil.copytree(trained, storage)
         shutil.rmtree(storage / "pointwise")
         # Dropout is drawn by each worker for itself.
-        changed = ["encoder.dropout=0", "pretrain.enabled=false", "pointwise.max_steps=10", "resources.train_cpus=1"]
+        changed = ["encoder.dropout=0", "pretrain.enabled=false", "pointwise.max_steps=10"]
         changed += [f"resources.train_workers={workers}"]
         more = [part for setting in changed for part in ("--set", setting)]
-        subprocess.run(command("train_pointwise", storage, *more), check=True)
+        subprocess.run(command("train_pointwise", storage, *more), env=joining, check=True)
         curves.append([(line["loss"], line["dev"]) for line in log_lines(storage, "pointwise")])
     for (loss, dev), (other_loss, other_dev) in zip(*curves, strict=True):
         assert loss == pytest.approx(other_loss, abs=1e-4)
         assert dev == pytest.approx(other_dev, abs=1e-3) if dev is not None else other_dev is None
 
 
-def test_a_loss_that_is_no_number_is_one_sentence(trained: Path, tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_is_one_sentence(trained: Path, joining: dict[str, str], tmp_path: Path) -> None:
     storage = tmp_path / "storage"
     shutil.copytree(trained, storage)
 
-    answer = subprocess.run(
-        command("train_pointwise", storage, "--set", "pointwise.lr=1e30"), text=True, stderr=subprocess.PIPE
-    )
+    order = command("train_pointwise", storage, "--set", "pointwise.lr=1e30")
+    answer = subprocess.run(order, env=joining, text=True, stderr=subprocess.PIPE, check=False)
 
     assert answer.returncode == 2, answer.stderr
     assert re.search(
