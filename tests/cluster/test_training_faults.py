@@ -46,18 +46,14 @@ def kill_all(process: subprocess.Popen[str]) -> None:
     psutil.wait_procs(doomed, timeout=10)
 
 
-def untrained(trained: Path, storage: Path, stage: str) -> Path:
-    """Copy what was trained, but for a phase and those after it."""
+def broken_off(
+    stage: str, storage: Path, trained: Path, kill: Callable[[subprocess.Popen[str]], None], *more: str
+) -> subprocess.Popen[str]:
+    """Start a phase on a copy of what it needs, and kill once its first checkpoint is there and its end is not."""
     shutil.copytree(trained, storage)
     for later in list(JOBS)[list(JOBS).index(stage) :]:
         shutil.rmtree(storage / later)
-    return storage
-
-
-def break_off(
-    process: subprocess.Popen[str], stage: str, storage: Path, kill: Callable[[subprocess.Popen[str]], None]
-) -> None:
-    """Kill once the phase's first checkpoint is there and its end is not."""
+    process = subprocess.Popen(command(JOBS[stage], storage, *more), env=UNHURRIED, text=True, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 180
     # Ray Train writes this once it counts on a checkpoint.
     while not list(storage.glob(f"{stage}/*/checkpoints/checkpoint_manager_snapshot.json")):
@@ -66,15 +62,6 @@ def break_off(
         time.sleep(0.01)
     kill(process)
     assert not list(storage.glob(f"{stage}/*/manifest.json"))
-
-
-def broken_off(
-    stage: str, storage: Path, trained: Path, kill: Callable[[subprocess.Popen[str]], None], *more: str
-) -> subprocess.Popen[str]:
-    """Start a phase on a copy of what it needs, and break it off."""
-    order = command(JOBS[stage], untrained(trained, storage, stage), *more)
-    process = subprocess.Popen(order, env=UNHURRIED, text=True, stderr=subprocess.PIPE)
-    break_off(process, stage, storage, kill)
     return process
 
 
@@ -89,27 +76,17 @@ def assert_same_end(stage: str, storage: Path, trained: Path) -> None:
     assert columns[0] == columns[1]
 
 
-@pytest.fixture(scope="module")
-def outlived(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """All phases in one pipeline, each with its worker killed, and what that said."""
-    storage = untrained(trained, tmp_path_factory.mktemp("outlived") / "storage", "pretrain")
-    order = command("run_pipeline", storage, "--until", "listwise")
-    process = subprocess.Popen(order, env=UNHURRIED, text=True, stderr=subprocess.PIPE)
-    for stage in JOBS:
-        break_off(process, stage, storage, kill_worker)
-    _, said = process.communicate(timeout=300)
-    assert process.returncode == 0, said
-    return storage, said
-
-
 @pytest.mark.parametrize("stage", JOBS)
 def test_a_killed_worker_is_replaced_and_the_weights_are_those_of_an_unbroken_run(
-    stage: str, trained: Path, outlived: tuple[Path, str]
+    stage: str, trained: Path, tmp_path: Path
 ) -> None:
-    storage, said = outlived
+    process = broken_off(stage, tmp_path / "storage", trained, kill_worker)
 
+    _, said = process.communicate(timeout=300)
+
+    assert process.returncode == 0, said
     assert re.search(rf"{stage}: going on from the checkpoint at step [123]0", said), said
-    assert_same_end(stage, storage, trained)
+    assert_same_end(stage, tmp_path / "storage", trained)
 
 
 def test_a_killed_driver_goes_on_from_its_last_checkpoint(trained: Path, tmp_path: Path) -> None:
