@@ -16,8 +16,11 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/python -m jobs.run_pipeline --preset demo --dataset demo --storage .rayrank
 
+# Tests that measure time have the machine to themselves; the slow ones among the others come first.
+TIMED := tests/serve tests/unit/serve
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TIMED:%=--ignore=%)
+	$(BIN)/python -m pytest $(TIMED)
 
 check: $(READY)
 	$(BIN)/ruff format --check .

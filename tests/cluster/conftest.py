@@ -1,12 +1,17 @@
-"""An embedded Ray for a file of tests, and a small pipeline that was run once for all files."""
+"""A Ray for all files of tests, and a small pipeline that was run once for them."""
 
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 import ray
+import torch
+from transformers import BertConfig, BertModel
 
 from rayrank.stages.cluster import start_ray
 
@@ -16,25 +21,48 @@ SETTINGS = [
     "pretrain.max_steps=40", "pretrain.epochs=20", "pretrain.batch_size=16", "pretrain.length=64",
     "pointwise.max_steps=40", "pointwise.epochs=20", "pointwise.batch_size=16",
     "listwise.max_steps=40", "listwise.epochs=20", "listwise.batch_size=4",
-    "resources.checkpoint_steps=10",
+    "resources.checkpoint_steps=10", "resources.train_cpus=1",
 ]  # fmt: skip
+UNHURRIED = {**os.environ, "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "2"}
+"""For a training that is to be met in the middle: it waits at each checkpoint until Ray Train looks."""
+
+_encoders = tempfile.TemporaryDirectory(prefix="encoders")
+
+
+@cache
+def encoder() -> str:
+    """Return the folder of an encoder so small that a checkpoint of it is written at once."""
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=30_522, max_position_embeddings=128, **size)).save_pretrained(_encoders.name)
+    return _encoders.name
+
+
+def settings() -> list[str]:
+    return [f"encoder.name={encoder()}", *SETTINGS]
 
 
 def command(job: str, storage: Path, *more: str) -> list[str]:
-    settings = [part for setting in SETTINGS for part in ("--set", setting)]
-    return [sys.executable, "-m", f"jobs.{job}", "--storage", str(storage), *settings, *more]
+    chosen = [part for setting in settings() for part in ("--set", setting)]
+    return [sys.executable, "-m", f"jobs.{job}", "--storage", str(storage), *chosen, *more]
 
 
-@pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A storage with every stage up to the listwise model."""
-    storage = tmp_path_factory.mktemp("trained")
-    subprocess.run(command("run_pipeline", storage, "--until", "listwise"), check=True)
-    return storage
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def ray_cluster() -> Iterator[None]:
     start_ray()
     yield
     ray.shutdown()
+
+
+@pytest.fixture(scope="package")
+def joining(ray_cluster: None) -> dict[str, str]:
+    """The environment of jobs that need no Ray of their own."""
+    return {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+
+
+@pytest.fixture(scope="package")
+def trained(joining: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A storage with every stage up to the listwise model."""
+    storage = tmp_path_factory.mktemp("trained")
+    subprocess.run(command("run_pipeline", storage, "--until", "listwise"), env=joining, check=True)
+    return storage

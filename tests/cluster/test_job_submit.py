@@ -29,7 +29,8 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def environment() -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "RAY_AUTH_MODE": "token"}
+    # Draining takes half a minute, and nobody is there to be moved to.
+    return {**os.environ, "PATH": path, "RAY_AUTH_MODE": "token", "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,9 @@
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,16 +22,30 @@ def storage(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-def run(job: str, storage: Path, *more: str) -> dict[str, object]:
-    summary = storage.parent / f"{job}.json"
-    answer = subprocess.run(
-        command(job, storage, "--json", str(summary), *more), text=True, stderr=subprocess.PIPE, check=False
-    )
-    assert answer.returncode == 0, answer.stderr
-    return json.loads(summary.read_text())  # type: ignore[no-any-return]
+Run = Callable[..., dict[str, Any]]
+"""Runs a job on a storage and returns its summary."""
 
 
-def test_the_pipeline_ends_with_every_run_beside_bm25_and_reuses_what_was_trained(storage: Path) -> None:
+@pytest.fixture(scope="module")
+def run(joining: dict[str, str]) -> Run:
+    def run(job: str, storage: Path, *more: str) -> dict[str, Any]:
+        summary = storage.parent / f"{job}.json"
+        order = command(job, storage, "--json", str(summary), *more)
+        answer = subprocess.run(order, env=joining, text=True, stderr=subprocess.PIPE, check=False)
+        assert answer.returncode == 0, answer.stderr
+        return json.loads(summary.read_text())  # type: ignore[no-any-return]
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def measured(storage: Path, run: Run) -> Path:
+    """The storage with dev ranked by the listwise model."""
+    run("evaluate", storage, "--run", "drbert", "--split", "dev")
+    return storage
+
+
+def test_the_pipeline_ends_with_every_run_beside_bm25_and_reuses_what_was_trained(storage: Path, run: Run) -> None:
     summary = run("run_pipeline", storage)
 
     stages = summary["stages"]
@@ -44,18 +60,16 @@ def test_the_pipeline_ends_with_every_run_beside_bm25_and_reuses_what_was_traine
         assert 0 <= figures["comparison"]["p_value"] <= 1
 
 
-def test_a_run_holds_the_candidates_and_no_others(storage: Path) -> None:
-    run("evaluate", storage, "--run", "drbert", "--split", "dev")
-
+def test_a_run_holds_the_candidates_and_no_others(measured: Path) -> None:
     def pairs(stage: str) -> set[tuple[str, str]]:
-        tables = [pq.read_table(file) for file in sorted(storage.glob(f"{stage}/*/dev/*.parquet"))]
+        tables = [pq.read_table(file) for file in sorted(measured.glob(f"{stage}/*/dev/*.parquet"))]
         rows = pa.concat_tables(tables)
         return set(zip(rows["query_id"].to_pylist(), rows["passage_id"].to_pylist(), strict=True))
 
     assert pairs("rank_listwise") == pairs("candidates")
 
 
-def test_the_noise_report_knows_the_truth_and_never_removes_a_judged_positive(storage: Path) -> None:
+def test_the_noise_report_knows_the_truth_and_never_removes_a_judged_positive(storage: Path, run: Run) -> None:
     run("filter_noise", storage)
 
     (file,) = storage.glob("noise_report/*/report.json")
@@ -69,7 +83,7 @@ def test_the_noise_report_knows_the_truth_and_never_removes_a_judged_positive(st
     assert rows
 
 
-def test_the_ablation_shares_artifacts_and_says_what_a_row_is_worth(storage: Path) -> None:
+def test_the_ablation_shares_artifacts_and_says_what_a_row_is_worth(storage: Path, run: Run) -> None:
     before = {path.parent.name for path in storage.glob("listwise/*/manifest.json")}
 
     summary = run("ablate", storage, "--only", "BM25", "--only", "- listwise", "--parallel", "2")
@@ -85,14 +99,13 @@ def test_the_ablation_shares_artifacts_and_says_what_a_row_is_worth(storage: Pat
     assert {path.name for path in folder.iterdir()} == {"table.json", "table.md", "table.tex", "table.png"}
 
 
-def test_an_exported_model_scores_as_the_stored_run(storage: Path, tmp_path: Path) -> None:
+def test_an_exported_model_scores_as_the_stored_run(measured: Path, run: Run, tmp_path: Path) -> None:
     from rayrank.modeling.export import load, score
 
-    run("evaluate", storage, "--run", "drbert", "--split", "dev")
-    run("export", storage, "--output", str(tmp_path / "model"))
+    run("export", measured, "--output", str(tmp_path / "model"))
 
-    ranked = pq.read_table(sorted(storage.glob("rank_listwise/*/dev/*.parquet"))[0]).slice(0, 8).to_pylist()
-    (corpus,) = storage.glob("corpus/*")
+    ranked = pq.read_table(sorted(measured.glob("rank_listwise/*/dev/*.parquet"))[0]).slice(0, 8).to_pylist()
+    (corpus,) = measured.glob("corpus/*")
     queries = {row["query_id"]: row for row in pq.read_table(corpus / "queries.parquet").to_pylist()}
     passages = {
         row["passage_id"]: row["text"]
@@ -109,13 +122,16 @@ def test_an_exported_model_scores_as_the_stored_run(storage: Path, tmp_path: Pat
     assert np.allclose(found, [row["score"] for row in ranked], atol=1e-4)
 
 
-def test_an_int8_model_is_exported_if_it_ranks_dev_as_well_and_refused_if_not(storage: Path, tmp_path: Path) -> None:
+def test_an_int8_model_is_exported_if_it_ranks_dev_as_well_and_refused_if_not(
+    storage: Path, joining: dict[str, str], tmp_path: Path
+) -> None:
     from rayrank.modeling.export import load, score
 
     folder, summary = tmp_path / "model", tmp_path / "export.json"
     more = ("--output", str(folder), "--json", str(summary), "--set", "scorer.backend=onnx-int8")
 
-    answer = subprocess.run(command("export", storage, *more), text=True, stderr=subprocess.PIPE, check=False)
+    order = command("export", storage, *more)
+    answer = subprocess.run(order, env=joining, text=True, stderr=subprocess.PIPE, check=False)
 
     # Five queries and a model that has learnt little: which of the two it is may differ between processors.
     if answer.returncode:

@@ -13,7 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from .conftest import command
+from .conftest import UNHURRIED, command
 
 JOBS = {"pretrain": "pretrain", "pointwise": "train_pointwise", "listwise": "train_listwise"}
 
@@ -53,7 +53,7 @@ def broken_off(
     shutil.copytree(trained, storage)
     for later in list(JOBS)[list(JOBS).index(stage) :]:
         shutil.rmtree(storage / later)
-    process = subprocess.Popen(command(JOBS[stage], storage, *more), text=True, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command(JOBS[stage], storage, *more), env=UNHURRIED, text=True, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 180
     # Ray Train writes this once it counts on a checkpoint.
     while not list(storage.glob(f"{stage}/*/checkpoints/checkpoint_manager_snapshot.json")):
@@ -113,30 +113,31 @@ def test_a_worker_lost_more_often_than_allowed_is_one_sentence(trained: Path, tm
     assert "Traceback" not in said
 
 
-def test_two_workers_have_the_loss_curve_of_one_with_the_whole_batch(trained: Path, tmp_path: Path) -> None:
+def test_two_workers_have_the_loss_curve_of_one_with_the_whole_batch(
+    trained: Path, joining: dict[str, str], tmp_path: Path
+) -> None:
     curves = []
     for workers in (1, 2):
         storage = tmp_path / f"storage-{workers}"
         shutil.copytree(trained, storage)
         shutil.rmtree(storage / "pointwise")
         # Dropout is drawn by each worker for itself.
-        changed = ["encoder.dropout=0", "pretrain.enabled=false", "pointwise.max_steps=10", "resources.train_cpus=1"]
+        changed = ["encoder.dropout=0", "pretrain.enabled=false", "pointwise.max_steps=10"]
         changed += [f"resources.train_workers={workers}"]
         more = [part for setting in changed for part in ("--set", setting)]
-        subprocess.run(command("train_pointwise", storage, *more), check=True)
+        subprocess.run(command("train_pointwise", storage, *more), env=joining, check=True)
         curves.append([(line["loss"], line["dev"]) for line in log_lines(storage, "pointwise")])
     for (loss, dev), (other_loss, other_dev) in zip(*curves, strict=True):
         assert loss == pytest.approx(other_loss, abs=1e-4)
         assert dev == pytest.approx(other_dev, abs=1e-3) if dev is not None else other_dev is None
 
 
-def test_a_loss_that_is_no_number_is_one_sentence(trained: Path, tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_is_one_sentence(trained: Path, joining: dict[str, str], tmp_path: Path) -> None:
     storage = tmp_path / "storage"
     shutil.copytree(trained, storage)
 
-    answer = subprocess.run(
-        command("train_pointwise", storage, "--set", "pointwise.lr=1e30"), text=True, stderr=subprocess.PIPE
-    )
+    order = command("train_pointwise", storage, "--set", "pointwise.lr=1e30")
+    answer = subprocess.run(order, env=joining, text=True, stderr=subprocess.PIPE, check=False)
 
     assert answer.returncode == 2, answer.stderr
     assert re.search(
