@@ -37,7 +37,8 @@ class OnnxScorer:
         self._texts, self.tokens = texts, tokens or TOKENS
         # Who shares a machine says so to torch, as the scoring actors do.
         self._num_threads = torch.get_num_threads()
-        self._threads = ThreadPoolExecutor(self._num_threads, "scoring")
+        # What may not be seen gets a weight of nearly nothing, and processors are slow with numbers that small.
+        self._threads = ThreadPoolExecutor(self._num_threads, "scoring", torch.set_flush_denormal, (True,))
 
     @property
     def at_once(self) -> int:
