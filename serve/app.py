@@ -6,6 +6,7 @@ from collections.abc import Awaitable, MutableMapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
+import ray
 from ray import serve
 from ray.serve.config import AutoscalingConfig
 
@@ -57,8 +58,13 @@ class Ranker:
     async def reconfigure(self, settings: dict[str, Any]) -> None:
         """Answer with the model that the settings name from now on."""
         # With torch behind it, so not where the application is only put together.
+        import torch
+
         from serve.model import ServedModel
 
+        # Ray says so by an environment variable as well, but not where its launcher has set that already.
+        assigned = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
+        torch.set_num_threads(max(1, int(assigned.get("CPU", 1))))
         # Off the event loop, where requests are still being answered.
         fresh = await asyncio.to_thread(ServedModel, ServeConfig.model_validate(settings))
         old, self._model = self._model, fresh

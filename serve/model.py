@@ -32,7 +32,7 @@ ENTRY = 64
 """What a passage costs the cache besides its ids, as a number of ids: its key, and two Python objects."""
 
 GATHERED = 2
-"""Batches' worth of tokens that a scorer on a CPU gets at once, or more where many wait: it puts those of like length
+"""Times what keeps it busy that a scorer on a CPU gets at once, or more where many wait: it puts pairs of like length
 together, and pads less. A GPU pads nothing."""
 
 EXPLANATIONS = 8

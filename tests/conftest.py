@@ -31,13 +31,15 @@ class ByFile(LoadFileScheduling):
         return "trained" if file.endswith(TRAINED) else file
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    for item in items:
+        assert "trained" not in item.fixturenames or item.path.name in TRAINED, f"add {item.path.name} to TRAINED"
     # One process is busy with these for as long as the other is with all the rest.
     items.sort(key=lambda item: item.path.name not in TRAINED)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
-    return ByFile(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return ByFile(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")

@@ -105,7 +105,7 @@ def test_the_best_is_at_least_as_good_as_the_preset_and_best_yaml_is_its_configu
     assert winner["dev_mrr_10"] >= rows[0]["dev_mrr_10"]
     (file,) = storage.glob("sweeps/*/best.yaml")
     built = build("demo", str(file))
-    # Best.yaml leaves out what every start finds out anew.
+    # The file leaves out what every start finds out anew.
     for section, stage in (("dataset", "corpus"), ("encoder", "listwise")):
         made = json.loads(next(iter(manifests(storage, stage).values())))["config"][section]
         found = getattr(built, section).model_copy(update={"fingerprint": made["fingerprint"]})

@@ -125,7 +125,7 @@ class PairTexts:
     def _read(self, facts: Tensor, within: Tensor) -> tuple[Tensor, Tensor]:
         """Return the ids and token types at some places within pairs."""
         query, passage, prefix, total = facts
-        starts, passages = self._values(within.device)
+        starts, passages = self.on(within.device)
         is_start = within < prefix
         # What lies behind a pair's end is read from somewhere and replaced.
         from_start = starts[(query + within).clamp(max=len(starts) - 1)]
@@ -133,7 +133,8 @@ class PairTexts:
         ids = torch.where(is_start, from_start, from_passage).masked_fill(within == total - 1, self.sep_id)
         return ids.long(), (~is_start).long()
 
-    def _values(self, device: torch.device) -> tuple[Tensor, Tensor]:
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return all ids as tensors on a device; the first time they are brought there."""
         if device not in self._there:
             with warnings.catch_warnings():
                 # Arrow's memory is read only, and nobody writes to these tensors.

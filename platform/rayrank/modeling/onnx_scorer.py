@@ -1,6 +1,7 @@
 """Scoring with ONNX Runtime, for CPUs: pairs of rows in, one float32 score each out, in the caller's order."""
 
 import copy
+import math
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,9 +13,8 @@ from rayrank.modeling.batches import PairTexts
 from rayrank.modeling.scorer import pools
 from rayrank.text.pairs import Rows
 
-TOKENS, FEWEST_TOKENS = 512, 128
-"""A batch: a quarter of what suits torch, which has more to do for each; where there is too little for every thread,
-down to about one pair."""
+TOKENS = 512
+"""A batch, or what is nearest to it and has every thread end at about the same time."""
 
 _CPU = torch.device("cpu")
 
@@ -23,7 +23,7 @@ class OnnxScorer:
     """Runs a re-ranker's ONNX graph over pairs in batches of a token budget; called as `Scorer` is.
 
     Each thread has a batch of its own: threads that share one wait for each other after every node, the longer the more
-    else the machine has to do.
+    else the machine has to do. How eight bits round depends on what else is in a batch, and so a little on the threads.
     """
 
     def __init__(self, graph: bytes | str, texts: PairTexts, tokens: int | None = None) -> None:
@@ -61,7 +61,15 @@ class OnnxScorer:
             inputs = {name: getattr(batch, name).numpy() for name in self._inputs}
             (scores[chosen],) = self._session.run(None, inputs)
 
-        share = max(int(lengths.sum()) // self._num_threads + 1, FEWEST_TOKENS)
+        # Before the threads do: the first to read them puts them together.
+        self._texts.on(_CPU)
         # To the end, so that what went wrong in a thread is raised here.
-        list(self._threads.map(run, pools(lengths, min(self.tokens, share))))
+        list(self._threads.map(run, pools(lengths, self._budget(lengths))))
         return scores
+
+    def _budget(self, lengths: Rows) -> int:
+        if not len(lengths):
+            return self.tokens
+        batches = self._num_threads * math.ceil(lengths.sum() / self.at_once)
+        # A batch ends before the pair that does not fit; without this there would be one more, of leftovers.
+        return int(lengths.sum() / batches + lengths.mean())

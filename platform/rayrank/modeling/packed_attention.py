@@ -23,7 +23,6 @@ BLOCK, FINE_BLOCK = 128, 64
 """Positions a block of the mask; blocks that no sequence spans cost nothing, so short ones cost less. The kernel that
 computes gradients has no blocks so short."""
 
-
 SPREAD = 32
 """STRM's bias is read from this times this places, by position: backward adds to each number it read, and where all
 pieces read one number they would wait for each other."""
@@ -124,7 +123,8 @@ def _flex(
 ) -> Tensor:  # fmt: skip
     size, block = query.shape[2], FINE_BLOCK if fine else BLOCK
     options = {"fwd_BLOCK_M": block, "fwd_BLOCK_N": block} if fine else None
-    spread = None if bias is None else bias[:, None, None].expand(-1, SPREAD, SPREAD)
+    places = SPREAD if torch.is_grad_enabled() else 1
+    spread = None if bias is None else bias[:, None, None].expand(-1, places, places)
 
     def plain(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return seq[q] == seq[k]
@@ -134,7 +134,7 @@ def _flex(
 
     def changed(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         if spread is not None:
-            score = torch.where(strm(b, h, q, k), score, score + spread[h, q % SPREAD, k % SPREAD])
+            score = torch.where(strm(b, h, q, k), score, score + spread[h, q % places, k % places])
         if dropping is not None:
             score = torch.where(_kept(dropping, h, q, k), score, -torch.inf)
         return score

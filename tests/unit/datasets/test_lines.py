@@ -67,7 +67,7 @@ def test_a_compressed_file_is_one_part(tmp_path: Path) -> None:
     assert list(rows(Part(str(path)), short)) == ["one", "two"]
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b"one\ntwo\n" * 999)[:40], b"plain text"])
+@pytest.mark.parametrize("content", [gzip.compress(b"one\ntwo\n" * 999)[:40], b"plain text"], ids=["cut off", "plain"])
 def test_a_damaged_compressed_file_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "rows.txt.gz"
     path.write_bytes(content)

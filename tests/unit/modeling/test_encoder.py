@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -63,9 +63,12 @@ every_form = pytest.mark.parametrize("strm", FORMS.values(), ids=FORMS)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def one_thread() -> None:
+def one_thread() -> Iterator[None]:
     # Models this small spend their time waiting for each other's threads.
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def base(kind: str = "BERT") -> PreTrainedModel:

@@ -1,5 +1,6 @@
 """The ONNX graph of a re-ranker gives the model's scores, with weights of eight bits nearly so, in any form of STRM."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -127,7 +128,15 @@ def test_the_two_pointwise_classes_become_one_score() -> None:
     assert np.allclose(found, Scorer(model, texts())(ROWS, ROWS), atol=1e-4)
 
 
-def test_scores_come_in_the_callers_order_whatever_the_budget() -> None:
+@pytest.fixture
+def four_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_scores_come_in_the_callers_order_whatever_the_budget(four_threads: None) -> None:
     graph = onnx_graph(bert(StrmConfig())).SerializeToString()
     rng = np.random.default_rng(3)
     queries, passages = rng.permutation(ROWS), rng.permutation(ROWS)

@@ -1,5 +1,7 @@
 """A tiny task: passages of made-up ids, relevant if they repeat the query's id."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -17,9 +19,12 @@ NUM_QUERIES, WORDS = 24, 12
 
 
 @pytest.fixture(autouse=True, scope="session")
-def one_thread() -> None:
+def one_thread() -> Iterator[None]:
     # Models this small spend their time waiting for each other's threads.
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def tiny_model(outputs: int, dropout: float) -> Reranker:
