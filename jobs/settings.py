@@ -1,0 +1,47 @@
+"""Show every setting with its value in a preset and what it means, as YAML that --config takes."""
+
+import argparse
+import signal
+import sys
+from collections.abc import Iterator
+
+import yaml
+from pydantic import BaseModel
+
+from rayrank.errors import RayrankError
+from rayrank.overrides import build
+from rayrank.presets import PRESETS
+from rayrank.progress import say
+
+COMMENTS = 48
+"""The column in which comments begin."""
+
+
+def lines(section: BaseModel, indent: str = "") -> Iterator[str]:
+    """Yield a section's settings, sections within it indented under their names."""
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            yield from ("", f"{indent}# {type(value).__doc__}", f"{indent}{name}:")
+            yield from lines(value, f"{indent}  ")
+        # Digests are found out when a run starts.
+        elif name != "fingerprint":
+            written = yaml.safe_dump({name: value}, width=1000, allow_unicode=True).strip()
+            said = f"# {field.description}" if field.description else ""
+            yield f"{f'{indent}{written}':<{COMMENTS}}  {said}".rstrip()
+
+
+if __name__ == "__main__":
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--preset", default="demo", help=", ".join(PRESETS))
+    options.add_argument("--config", metavar="FILE", help="YAML that changes some of them")
+    options.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as in candidates.depth=100")
+    arguments = options.parse_args()
+    try:
+        config = build(arguments.preset, arguments.config, arguments.set)
+    except RayrankError as error:
+        say(f"error: {error}")
+        sys.exit(2)
+    # Who has seen enough, in a pager for one, closes the pipe.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    sys.stdout.write("\n".join(lines(config)).strip() + "\n")

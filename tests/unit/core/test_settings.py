@@ -1,0 +1,25 @@
+"""Settings as jobs.settings shows them."""
+
+from pathlib import Path
+
+import pytest
+
+from jobs.settings import lines
+from rayrank.overrides import build
+from rayrank.presets import PRESETS
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_is_shown_of_a_preset_can_be_given_back(preset: str, tmp_path: Path) -> None:
+    file = tmp_path / "shown.yaml"
+    file.write_text("\n".join(lines(build(preset))))
+    other = next(name for name in PRESETS if name != preset)
+
+    assert build(other, str(file)) == build(preset)
+
+
+def test_a_setting_is_shown_with_what_it_means() -> None:
+    shown = list(lines(build("minilm", assignments=["noise.threshold=0.7"])))
+
+    (threshold,) = (line for line in shown if line.strip().startswith("threshold:"))
+    assert threshold.split(maxsplit=2) == ["threshold:", "0.7", "# 1 keeps everything"]
