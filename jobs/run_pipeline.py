@@ -1,8 +1,11 @@
 """Run the whole flow, from a dataset to a re-ranker measured beside BM25; what exists already is reused."""
 
-from jobs.entry import parser, run_job
+import shlex
+
+from jobs.entry import Arguments, parser, run_job
 from rayrank.config import RunConfig
 from rayrank.flow import FLOW, plan
+from rayrank.progress import say
 
 
 def whole(config: RunConfig) -> list[tuple[str, RunConfig]]:
@@ -22,6 +25,15 @@ def whole(config: RunConfig) -> list[tuple[str, RunConfig]]:
     return list(stages)
 
 
+def next_steps(arguments: Arguments) -> list[str]:
+    """Return the commands that put the trained model behind an endpoint."""
+    same = {"--preset": arguments.preset, "--dataset": arguments.dataset, "--storage": arguments.storage}
+    given = [part for pair in {**same, "--config": arguments.config}.items() if pair[1] for part in pair]
+    settings = [part for setting in arguments.set for part in ("--set", setting)]
+    export = shlex.join(["python", "-m", "jobs.export", *given, *settings, "--output", "models/new"])
+    return [export, "serve run serve.app:build model=models/new"]
+
+
 if __name__ == "__main__":
     options = parser(__doc__)
     options.add_argument("--until", choices=list(FLOW), help="the last stage to run, with all that it needs")
@@ -30,3 +42,4 @@ if __name__ == "__main__":
         run_job(arguments, lambda config: [(stage, config) for stage in plan(arguments.until, config)])
     else:
         run_job(arguments, whole)
+        say("\n".join(["next, to serve it:", *next_steps(arguments)]))

@@ -1,9 +1,12 @@
-"""Settings as jobs.settings shows them."""
+"""Settings as jobs.settings shows them, and as they go on from one job to the next."""
 
+import shlex
 from pathlib import Path
 
 import pytest
 
+from jobs.entry import parser
+from jobs.run_pipeline import next_steps
 from jobs.settings import lines
 from rayrank.overrides import build
 from rayrank.presets import PRESETS
@@ -23,3 +26,13 @@ def test_a_setting_is_shown_with_what_it_means() -> None:
 
     (threshold,) = (line for line in shown if line.strip().startswith("threshold:"))
     assert threshold.split(maxsplit=2) == ["threshold:", "0.7", "# 1 keeps everything"]
+
+
+def test_the_next_steps_of_a_pipeline_have_its_settings() -> None:
+    options = parser("")
+    given = ["--preset", "minilm", "--dataset", "beir:my data", "--storage", "s", "--set", "listwise.lr=1e-4"]
+
+    export, serve = next_steps(options.parse_args(given))
+
+    assert shlex.split(export)[3:] == [*given, "--output", "models/new"]
+    assert serve.endswith("model=models/new")
