@@ -63,8 +63,10 @@ class Ranker:
         from serve.model import ServedModel
 
         # Ray says so by an environment variable as well, but not where its launcher has set that already.
-        assigned = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
-        torch.set_num_threads(max(1, int(assigned.get("CPU", 1))))
+        context = ray.get_runtime_context()
+        if context.get_actor_id():
+            assigned = context.get_assigned_resources()  # type: ignore[no-untyped-call]
+            torch.set_num_threads(max(1, int(assigned.get("CPU", 1))))
         # Off the event loop, where requests are still being answered.
         fresh = await asyncio.to_thread(ServedModel, ServeConfig.model_validate(settings))
         old, self._model = self._model, fresh
