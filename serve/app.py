@@ -63,9 +63,9 @@ class Ranker:
         from serve.model import ServedModel
 
         # Ray says so by an environment variable as well, but not where its launcher has set that already.
-        context = ray.get_runtime_context()
-        if context.get_actor_id():
-            assigned = context.get_assigned_resources()  # type: ignore[no-untyped-call]
+        # Asking for a context would start a Ray where there is none.
+        if ray.is_initialized() and ray.get_runtime_context().get_actor_id():
+            assigned = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
             torch.set_num_threads(max(1, int(assigned.get("CPU", 1))))
         # Off the event loop, where requests are still being answered.
         fresh = await asyncio.to_thread(ServedModel, ServeConfig.model_validate(settings))
