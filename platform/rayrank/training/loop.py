@@ -105,7 +105,7 @@ def fit(
     optimizer = AdamW(_groups(model, config.weight_decay), lr=config.lr, fused=True)
     per_epoch = math.ceil(phase.num_examples() / config.batch_size)
     num_steps = int(min(per_epoch * config.epochs, config.max_steps or math.inf))
-    schedule = LambdaLR(optimizer, _warm_up_and_decay(int(config.warmup * num_steps), num_steps))
+    schedule = LambdaLR(optimizer, _warm_up_and_decay(int(config.warmup * num_steps), num_steps, config.lr_end))
     run = _Run(model, phase, optimizer, schedule, checkpoint)
     state = run.restore()
     # Pre-trained weights come in the mode for scoring, without dropout.
@@ -279,10 +279,10 @@ def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
 
 
-def _warm_up_and_decay(warmup: int, num_steps: int) -> Callable[[int], float]:
+def _warm_up_and_decay(warmup: int, num_steps: int, end: float) -> Callable[[int], float]:
     def factor(step: int) -> float:
         if step < warmup:
             return (step + 1) / (warmup + 1)
-        return max(0.0, (num_steps - step) / max(1, num_steps - warmup))
+        return end + (1 - end) * max(0.0, (num_steps - step) / max(1, num_steps - warmup))
 
     return factor

@@ -99,6 +99,7 @@ PHASE = {
     "batch_size": "9",
     "lr": "9e-6",
     "warmup": "0.3",
+    "lr_end": "0.3",
     "weight_decay": "0.3",
     "clip": "0.3",
     "micro_batch_size": "9",

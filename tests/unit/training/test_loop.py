@@ -103,6 +103,17 @@ def test_training_lowers_the_loss_and_remembers_its_best_epoch(inputs: Inputs, c
     assert state.best_step == next(line.step for line in ends if line.dev == state.best)
 
 
+@pytest.mark.parametrize("left", [0.0, 0.35, 1.0])
+def test_the_rate_ends_at_the_share_that_is_asked_for(inputs: Inputs, left: float) -> None:
+    lines: list[Log] = []
+    config = LISTWISE.model_copy(update={"lr_end": left, "warmup": 0.2})
+
+    train(inputs, config, Kept(), lines.append)
+
+    assert lines[-1].lr == pytest.approx(config.lr * left)
+    assert [line.lr for line in lines] == sorted((line.lr for line in lines), reverse=True)
+
+
 def test_dropout_is_on_from_the_first_step_whatever_mode_a_model_comes_in(inputs: Inputs) -> None:
     modes: list[bool] = []
 
