@@ -12,6 +12,7 @@ from transformers import BertConfig, BertModel, BertTokenizer, ElectraConfig, El
 from rayrank.config import InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.errors import ConfigError
 from rayrank.modeling import explain as explaining
+from rayrank.modeling.attention import fuse_projections
 from rayrank.modeling.encoder import Encoder
 from rayrank.modeling.explain import explain, twin_of, watched
 from rayrank.modeling.export import Exported, pair_texts, score, settings_of
@@ -83,6 +84,17 @@ def test_the_weights_shown_are_those_that_make_the_score(
 
     assert eager == pytest.approx(score(of, [QUERY], [PASSAGE])[0], abs=1e-5)
     assert torch.allclose(seen.sum(-1), torch.ones(seen.shape[:-1]))
+
+
+def test_a_model_made_faster_for_a_gpu_shows_the_same_weights(tokenizer: PreTrainedTokenizerFast) -> None:
+    of = tiny(tokenizer, StrmConfig())
+    expected, expected_score = weights(of)
+
+    fuse_projections(of.model.encoder.base)
+
+    seen, fused_score = weights(of)
+    assert torch.allclose(seen, expected, atol=1e-6)
+    assert fused_score == pytest.approx(expected_score, abs=1e-5)
 
 
 def test_a_hidden_piece_gets_nothing_from_other_words_and_others_get_something(
