@@ -1,6 +1,7 @@
 """The Serve application: `serve run serve.app:build model=DIR`."""
 
 import asyncio
+import math
 import os
 from collections.abc import Awaitable, MutableMapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -36,6 +37,10 @@ REPLICAS: dict[str, Any] = {
     "max_surge_percent": SURGE_PERCENT,
     "logging_config": {"enable_access_log": False},
 }
+
+IN_HAND = 8
+"""Times the target that a replica has in its hands at most: enough for full batches until more comes. What waits for
+free hands instead goes to replicas that are only starting."""
 
 OF_MODEL = {"model", "previous", "backend", "name", "batching"}
 """What a replica of the model reads of the settings."""
@@ -124,7 +129,7 @@ class Api:
         from serve.api import create_api
 
         config = ServeConfig.model_validate(settings)
-        self._app = create_api(Remote(*self._handles, patience=config.scaling.patience_s), config)
+        self._app = create_api(Remote(*self._handles, config.name, config.scaling.patience_s), config)
 
     def __serve_build_asgi_app__(self) -> Any:
         async def forward(scope: Message, receive: Channel, send: Channel) -> None:
@@ -166,7 +171,7 @@ def _ranker(config: ServeConfig) -> serve.Deployment:
         name="Ranker",
         user_config=config.model_dump(mode="json", include=OF_MODEL),
         ray_actor_options={"num_cpus": config.resources.cpus, "num_gpus": config.resources.gpus},
-        max_ongoing_requests=scaling.most,
+        max_ongoing_requests=scaling.most or math.ceil(IN_HAND * scaling.target),
         max_queued_requests=scaling.queued,
         autoscaling_config=AutoscalingConfig(
             min_replicas=scaling.min,

@@ -38,7 +38,9 @@ class ScalingConfig(Section):
     min: int = Field(default=1, ge=1)
     max: int = Field(default=1, ge=1)
     target: float = Field(default=8, gt=0, description="requests in the hands of a replica that is busy enough")
-    most: int = Field(default=256, ge=1, description="requests in the hands of a replica at most")
+    most: int | None = Field(
+        default=None, ge=1, description="requests in the hands of a replica at most; eight times the target if empty"
+    )
     queued: int = Field(default=1024, ge=1, description="requests that wait for a replica's hands at most")
     upscale_delay_s: float = Field(default=1, ge=0)
     downscale_delay_s: float = Field(default=60, ge=0)

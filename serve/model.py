@@ -168,15 +168,13 @@ class ServedModel:
             self._busy -= 1
 
     async def _rerank(self, ask: Ask) -> Answer:
-        began, loop = time.monotonic(), asyncio.get_running_loop()
-        deadline = None if ask.deadline_ms is None else began + ask.deadline_ms / 1000
+        began, left, loop = time.monotonic(), ask.left(), asyncio.get_running_loop()
+        deadline = None if left is None else began + left
         try:
-            async with asyncio.timeout(None if deadline is None else deadline - began):
+            async with asyncio.timeout(left):
                 inputs = await loop.run_in_executor(self._tokenisers, self._inputs, ask)
         except TimeoutError:
-            nothing = [None] * len(ask.passages)
-            timing = Timing(tokenise=time.monotonic() - began)
-            return Answer(nothing, nothing, [], 0, partial=True, model=self.config.name, timing=timing)
+            return Answer.of_nothing(ask, self.config.name, Timing(tokenise=time.monotonic() - began))
         tokenised = time.monotonic()
         # Without a deadline all are scored, and in which order is the batcher's choice.
         priority = None if deadline is None else _best_first(ask)

@@ -1,5 +1,6 @@
 """What passes between the wire protocols and the model, whatever dialect a client speaks."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -18,6 +19,14 @@ class Ask:
     """How much the first stage counts, from 0 (not) to 1 (alone); both sides are brought to 0-1 within the request."""
     deadline_ms: float | None = None
     """Of the whole work; what is not scored by then is left out, the first stage's best being scored first."""
+    asked: float = field(default_factory=time.time)
+    """When; a deadline counts from then, wherever the request waits. Nodes of a cluster are taken to have one time."""
+
+    def left(self) -> float | None:
+        """Return the seconds until the deadline; a moment if it is over."""
+        if self.deadline_ms is None:
+            return None
+        return max(0.001, self.deadline_ms / 1000 - max(0.0, time.time() - self.asked))
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,12 @@ class Answer:
     partial: bool = False
     model: str = ""
     timing: Timing = field(default_factory=Timing)
+
+    @classmethod
+    def of_nothing(cls, ask: Ask, model: str, timing: Timing | None = None) -> "Answer":
+        """Return what there is to say when the deadline comes before any score."""
+        nothing = [None] * len(ask.passages)
+        return cls(nothing, nothing, [], 0, partial=True, model=model, timing=timing or Timing())
 
 
 @dataclass(frozen=True)

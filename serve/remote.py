@@ -1,8 +1,6 @@
 """The model behind Ray Serve's handles, as the wire protocols know it."""
 
 import asyncio
-import time
-from dataclasses import replace
 from typing import Any
 
 from ray import serve
@@ -18,16 +16,26 @@ ATTEMPTS = 3
 """Replicas that one request may lose; a request that kills its replica must not kill them all."""
 
 
+GRACE_S = 0.1
+"""What an answer that a replica gave in time may be under way."""
+
+
 class Remote:
     """A `Backend` whose parts are deployments."""
 
-    def __init__(self, ranker: Handle, search: Handle | None, patience: float) -> None:
-        """Take the seconds that a request waits for a replica where there is none."""
-        self._ranker, self._search, self._patience = ranker, search, patience
+    def __init__(self, ranker: Handle, search: Handle | None, name: str, patience: float) -> None:
+        """Take the model's name, and the seconds that a request waits for a replica where there is none."""
+        self._ranker, self._search, self._name, self._patience = ranker, search, name, patience
 
     async def rerank(self, ask: Ask) -> Answer:
-        found: Answer = await self._call(self._ranker.rerank, ask)
-        return found
+        left = ask.left()
+        try:
+            # The replica answers by the deadline with what it has; but all may have their hands full.
+            async with asyncio.timeout(None if left is None else left + GRACE_S):
+                found: Answer = await self._call(self._ranker.rerank, ask)
+                return found
+        except TimeoutError:
+            return Answer.of_nothing(ask, self._name)
 
     async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any]:
         found: dict[str, Any] = await self._call(self._ranker.explain, query, passage, query_type)
@@ -46,10 +54,9 @@ class Remote:
 
     async def _call(self, method: Handle, *arguments: Any, patience: float | None = None) -> Any:
         """Return a replica's answer; another one is asked if it dies, since nothing is changed by asking twice."""
-        began = time.monotonic()
         for attempt in range(ATTEMPTS):
             try:
-                found = await self._once(method, _in_time(arguments, began), patience or self._patience)
+                found = await self._once(method, arguments, patience or self._patience)
                 if isinstance(found, Overloaded):
                     raise found
                 return found
@@ -77,17 +84,6 @@ class Remote:
                 answer.cancel()
                 # What becomes of it now is nobody's concern, nor asyncio's.
                 answer.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-
-def _in_time(arguments: tuple[Any, ...], began: float) -> tuple[Any, ...]:
-    """Return the arguments with what is left of a deadline: a replica that died has taken some of it."""
-    spent = (time.monotonic() - began) * 1000
-    return tuple(
-        replace(each, deadline_ms=max(1.0, each.deadline_ms - spent))
-        if isinstance(each, Ask) and each.deadline_ms is not None
-        else each
-        for each in arguments
-    )
 
 
 def _is_there(method: Handle) -> bool:

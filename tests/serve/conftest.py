@@ -4,8 +4,12 @@ import logging
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -30,6 +34,29 @@ def make_model(folder: Path, seed: int) -> Path:
     settings = settings_of(model, InputConfig(), QueryTypesConfig(), ["description", "location"])
     export(str(folder), model, tokenizer, settings, "# A card\n")
     return folder
+
+
+@contextmanager
+def clients(url: str, body: dict[str, Any], outcomes: list[httpx.Response | Exception]) -> Iterator[None]:
+    """Keep asking from four threads while the body runs."""
+    stop = threading.Event()
+
+    def keep_asking() -> None:
+        with httpx.Client(timeout=60) as client:
+            while not stop.is_set():
+                try:
+                    outcomes.append(client.post(url, json=body))
+                except httpx.HTTPError as error:
+                    outcomes.append(error)
+
+    with ThreadPoolExecutor(4) as pool:
+        futures = [pool.submit(keep_asking) for _ in range(4)]
+        try:
+            yield
+        finally:
+            stop.set()
+        for future in futures:
+            future.result()
 
 
 def free_port() -> int:

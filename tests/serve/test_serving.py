@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from ray.serve import RunTarget
 from rayrank.modeling.export import load, score
 from rayrank.modeling.predicted_types import types_for
 from serve.app import build
-from tests.serve.conftest import make_model
+from tests.serve.conftest import clients, make_model
 
 QUERIES = ["where is the bogue", "who asked", "how tall is the lighthouse of the bay", "bogue"]
 PASSAGES = [f"The bogue number {number} lies in the bay. " * (number % 7 + 1) for number in range(40)]
@@ -42,8 +41,12 @@ def logits(answer: httpx.Response, count: int) -> np.ndarray:
     return found
 
 
+def request(query: str, passages: list[str]) -> dict[str, Any]:
+    return {"query": query, "texts": passages, "raw_scores": True, "truncate": True}
+
+
 def ask(client: httpx.Client, query: str, passages: list[str]) -> httpx.Response:
-    return client.post("/rerank", json={"query": query, "texts": passages, "raw_scores": True, "truncate": True})
+    return client.post("/rerank", json=request(query, passages))
 
 
 @contextmanager
@@ -56,29 +59,6 @@ def application(serving: str, name: str, **settings: Any) -> Iterator[tuple[str,
     deploy()
     yield f"{serving}/{name}", deploy
     serve.delete(name)
-
-
-@contextmanager
-def clients(url: str, outcomes: list[httpx.Response | Exception], count: int = 4) -> Iterator[None]:
-    """Keep asking from several threads while the body runs."""
-    stop = threading.Event()
-
-    def keep_asking() -> None:
-        with httpx.Client(base_url=url, timeout=60) as client:
-            while not stop.is_set():
-                try:
-                    outcomes.append(ask(client, QUERIES[0], PASSAGES[:10]))
-                except httpx.HTTPError as error:
-                    outcomes.append(error)
-
-    with ThreadPoolExecutor(count) as pool:
-        futures = [pool.submit(keep_asking) for _ in range(count)]
-        try:
-            yield
-        finally:
-            stop.set()
-        for future in futures:
-            future.result()
 
 
 def wait_until(fact: Callable[[], bool], seconds: float = 60) -> None:
@@ -107,7 +87,10 @@ def test_other_settings_are_deployed_under_load_and_nothing_is_lost(
     other = make_model(tmp_path / "other", seed=1)
     old, new = (expected(folder, QUERIES[0], PASSAGES[:10]) for folder in (model_folder, other))
     outcomes: list[httpx.Response | Exception] = []
-    with application(serving, "swapped", model=str(model_folder)) as (url, deploy), clients(url, outcomes):
+    with (
+        application(serving, "swapped", model=str(model_folder)) as (url, deploy),
+        clients(f"{url}/rerank", request(QUERIES[0], PASSAGES[:10]), outcomes),
+    ):
         wait_until(lambda: len(outcomes) > 20)
         deploy(model=str(other))
         before = len(outcomes)
@@ -125,7 +108,10 @@ def test_other_settings_are_deployed_under_load_and_nothing_is_lost(
 def test_a_killed_replica_loses_no_request(serving: str, model_folder: Path) -> None:
     outcomes: list[httpx.Response | Exception] = []
     settings = {"model": str(model_folder), "scaling": {"min": 2, "max": 2}}
-    with application(serving, "killed", **settings) as (url, _), clients(url, outcomes):
+    with (
+        application(serving, "killed", **settings) as (url, _),
+        clients(f"{url}/rerank", request(QUERIES[0], PASSAGES[:10]), outcomes),
+    ):
         wait_until(lambda: len(outcomes) > 20)
         names = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
         replicas = [name for name in names if name.startswith("SERVE_REPLICA::killed#Ranker#")]
@@ -146,6 +132,28 @@ def test_a_full_queue_sends_clients_away_for_a_while(serving: str, model_folder:
 
     assert {answer.status_code for answer in answers} == {200, 429}
     assert all(int(answer.headers["Retry-After"]) >= 1 for answer in answers if answer.status_code == 429)
+
+
+def test_a_deadline_holds_though_no_replica_has_its_hands_free(serving: str, model_folder: Path) -> None:
+    outcomes: list[httpx.Response | Exception] = []
+    settings = {"model": str(model_folder), "scaling.most": "1"}
+    with (
+        application(serving, "busy", **settings) as (url, _),
+        httpx.Client(base_url=url, timeout=120) as client,
+        clients(f"{url}/rerank", request(QUERIES[0], LONG), outcomes),
+    ):
+        wait_until(lambda: len(outcomes) > 2)
+        began = time.monotonic()
+        answer = client.post("/v1/rerank", json={"query": "a", "documents": ["b"], "deadline_ms": 10})
+        took = time.monotonic() - began
+        began = time.monotonic()
+        patient = client.post("/v1/rerank", json={"query": "a", "documents": ["b"]})
+        waited = time.monotonic() - began
+
+    assert answer.status_code == patient.status_code == 200
+    assert (answer.json()["partial"], answer.json()["results"]) == (True, [])
+    assert len(patient.json()["results"]) == 1
+    assert took < waited / 2
 
 
 def test_nobody_scores_for_clients_that_have_gone(server: str) -> None:

@@ -179,6 +179,18 @@ def test_a_deadline_counts_tokenising_too(shared: ServedModel, monkeypatch: pyte
     assert not answer.order
 
 
+def test_a_deadline_counts_what_a_request_waited_before_it_came(shared: ServedModel) -> None:
+    late, in_time = asked(
+        shared,
+        Ask("what is a bogue", PASSAGES, deadline_ms=30_000, asked=time.time() - 60),
+        Ask("what is a bogue", PASSAGES, deadline_ms=30_000),
+    )
+
+    assert late.partial
+    assert late.logits == [None] * len(PASSAGES)
+    assert not in_time.partial
+
+
 def test_more_explanations_than_may_wait_are_sent_away(shared: ServedModel) -> None:
     async def explain_all() -> list[object]:
         wanted = (shared.explain("what is a bogue", "a bogue is a fish", None) for _ in range(EXPLANATIONS + 2))
