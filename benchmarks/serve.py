@@ -4,7 +4,7 @@
 
 The model is MiniLM-L6 with a fresh head and plain attention, since CrossEncoder has no other. A request has a query and
 20 to 50 passages; a client in a process of its own (`benchmarks.load`) sends one after another. First each server is
-asked by so many clients at a time that it is never idle. That is its saturation, and ours is compared with the scorer
+asked by so many clients at a time that it is never idle. That is its saturation, and ours takes turns with the scorer
 in this process, which gets the same pairs as ids. Then it is offered loads, and at last the highest one is looked for
 that it carries with a p95 under a bound: twice what the peer takes for a request that is alone. The peer scores as many
 requests at once as suits it better, one or FastAPI's 40. The endpoint's cache is too small to find a passage again,
@@ -18,10 +18,11 @@ import math
 import os
 import random
 import signal
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -141,7 +142,7 @@ def is_carried(found: Point, bound: float) -> bool:
 
 
 def main() -> None:
-    """Measure the peer, then the endpoint between two looks at the scorer, and print what came of it."""
+    """Measure the peer, then the endpoint in turns with its scorer, then both under load, and print what came of it."""
     arguments = parsed()
     # Ended from outside, everything that was started is to be ended too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
@@ -152,13 +153,12 @@ def main() -> None:
             scores = first_scores(theirs)
             bound = 2 * figures(ask(theirs.url, work.bodies, work.seconds, clients=1)).p50
             theirs.measure(theirs.shares, bound)
-        before = in_process(arguments, work)
         with endpoint(settings(arguments, work)) as url:
             ours = better(arguments, [Side("rayrank", url, work)])
             assert np.corrcoef(scores, first_scores(ours))[0, 1] > 0.98, "the servers do not score alike"
+            turns = in_turns(arguments, ours)
             ours.measure([*ours.shares, *theirs.shares], bound)
-        after = in_process(arguments, work)
-    report(arguments, ours, theirs, bound, [before, after])
+    report(arguments, ours, theirs, bound, turns)
 
 
 def parsed() -> argparse.Namespace:
@@ -172,6 +172,7 @@ def parsed() -> argparse.Namespace:
     options.add_argument("--repeated", type=float, default=0, help="share of a request's passages that all have")
     options.add_argument("--seconds", type=float, default=20, help="of each load")
     options.add_argument("--clients", type=int, nargs="+", default=clients, help="numbers, of which the best saturates")
+    options.add_argument("--turns", type=int, default=5, help="of the scorer alone and the endpoint")
     options.add_argument("--json", metavar="FILE")
     options.add_argument("--plot", metavar="FILE", help="a PNG")
     arguments = options.parse_args()
@@ -218,18 +219,30 @@ def first_scores(side: Side) -> list[float]:
     return [rank["score"] for rank in sorted(answer.raise_for_status().json(), key=lambda rank: rank["index"])]
 
 
-def in_process(arguments: argparse.Namespace, work: Work) -> float:
-    """Return pairs a second of the scorer alone."""
+def in_turns(arguments: argparse.Namespace, ours: Side) -> list[tuple[float, float]]:
+    """Return pairs a second of the scorer alone in this process and over HTTP, minute by minute: machines change."""
+    clients, score = max(ours.closed, key=ours.closed.__getitem__), lone_scorer(arguments, ours.work)
+    found = []
+    for _ in range(arguments.turns):
+        started, count = time.perf_counter(), 0
+        while time.perf_counter() < started + ours.work.seconds:
+            count += score()
+        lone = count / (time.perf_counter() - started)
+        over_http = figures(ask(ours.url, ours.work.bodies, ours.work.seconds, clients=clients)).achieved
+        print(f"the scorer alone: {lone:,.1f} pairs/s; then over HTTP: {over_http:,.1f}", flush=True)
+        found.append((lone, over_http))
+    return found
+
+
+def lone_scorer(arguments: argparse.Namespace, work: Work) -> Callable[[], int]:
+    """Return what scores all pairs once, and says how many they are."""
     ours = load(work.model, arguments.backend)
     if torch.cuda.is_available():
         hasten(ours.model.cuda())
     scorer = scorer_of(ours, pair_texts(ours, work.pairs.queries, work.pairs.passages))
     rows = np.arange(len(work.pairs.queries))
     scorer(rows[:MOST], rows[:MOST])
-    started, count = time.perf_counter(), 0
-    while time.perf_counter() < started + work.seconds:
-        count += len(scorer(rows, rows))
-    return count / (time.perf_counter() - started)
+    return lambda: len(scorer(rows, rows))
 
 
 def settings(arguments: argparse.Namespace, work: Work) -> dict[str, Any]:
@@ -263,21 +276,22 @@ def endpoint(settings: dict[str, Any]) -> Iterator[str]:
 
 
 def report(
-    arguments: argparse.Namespace, ours: Side, theirs: Side, bound: float, in_process: list[float]
+    arguments: argparse.Namespace, ours: Side, theirs: Side, bound: float, turns: list[tuple[float, float]]
 ) -> None:  # fmt: skip
     """Print what the benchmark is for, and write all facts."""
-    ceiling = sum(in_process) / len(in_process)
-    share, ratio = ours.saturation / ceiling, ours.carried / theirs.carried if theirs.carried else math.inf
+    shares = [over_http / lone for lone, over_http in turns]
+    share, ratio = statistics.median(shares), ours.carried / theirs.carried if theirs.carried else math.inf
     where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{torch.get_num_threads()} threads"
     print(f"{len(ours.work.pairs.queries):,} pairs of {ours.work.pairs.source}, {arguments.backend}, {where}")
-    print(f"the scorer in this process: {in_process[0]:,.1f} pairs/s before, {in_process[1]:,.1f} after")
-    print(f"through HTTP at saturation: {ours.saturation:,.1f} pairs/s, {share:.2f} of that")
+    spread = f"{share:.2f} ({min(shares):.2f}-{max(shares):.2f})"
+    print(f"through HTTP at saturation: {spread} of the scorer alone in this process, right before")
     print(
         f"with a p95 of at most {1000 * bound:,.0f} ms: {ours.carried:,.1f} pairs/s, "
         f"{theirs.name} {theirs.carried:,.1f}, {ratio:.2f} times as many"
     )
     print(f"the client took at most {max(point.cpu for point in ours.points):.0%} of a core")
-    facts = {"settings": vars(arguments), "bound": bound, "in_process": in_process, "share": share, "ratio": ratio}
+    facts = {"settings": vars(arguments), "bound": bound, "in_process": [lone for lone, _ in turns]}
+    facts |= {"over_http": [over_http for _, over_http in turns], "share": share, "ratio": ratio}
     facts["sides"] = [side.facts() for side in (ours, theirs)]
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(facts, indent=2))

@@ -38,9 +38,9 @@ REPLICAS: dict[str, Any] = {
     "logging_config": {"enable_access_log": False},
 }
 
-IN_HAND = 8
-"""Times the target that a replica has in its hands at most: enough for full batches until more comes. What waits for
-free hands instead goes to replicas that are only starting."""
+IN_HAND, IN_LONE_HANDS = 8, 256
+"""Times the target that a replica has in its hands at most where others may come: what waits for free hands instead can
+go to them. Where no others come, requests wait in its hands, which share it fairly."""
 
 OF_MODEL = {"model", "previous", "backend", "name", "batching"}
 """What a replica of the model reads of the settings."""
@@ -167,11 +167,12 @@ def _check(config: ServeConfig) -> None:
 
 def _ranker(config: ServeConfig) -> serve.Deployment:
     scaling = config.scaling
+    in_hand = math.ceil(IN_HAND * scaling.target) if scaling.max > scaling.min else IN_LONE_HANDS
     return serve.deployment(
         name="Ranker",
         user_config=config.model_dump(mode="json", include=OF_MODEL),
         ray_actor_options={"num_cpus": config.resources.cpus, "num_gpus": config.resources.gpus},
-        max_ongoing_requests=scaling.most or math.ceil(IN_HAND * scaling.target),
+        max_ongoing_requests=scaling.most or in_hand,
         max_queued_requests=scaling.queued,
         autoscaling_config=AutoscalingConfig(
             min_replicas=scaling.min,

@@ -39,7 +39,9 @@ class ScalingConfig(Section):
     max: int = Field(default=1, ge=1)
     target: float = Field(default=8, gt=0, description="requests in the hands of a replica that is busy enough")
     most: int | None = Field(
-        default=None, ge=1, description="requests in the hands of a replica at most; eight times the target if empty"
+        default=None,
+        ge=1,
+        description="requests in the hands of a replica at most; if empty 8 times the target where max > min, else 256",
     )
     queued: int = Field(default=1024, ge=1, description="requests that wait for a replica's hands at most")
     upscale_delay_s: float = Field(default=1, ge=0)

@@ -38,6 +38,9 @@ together, and pads less. A GPU pads nothing."""
 EXPLANATIONS = 8
 """That may wait for their turn; each takes seconds, and holds a place that re-ranking could have."""
 
+UNDER_WAY_S = 0.02
+"""Of a deadline that is left for the way back, in seconds."""
+
 BROKEN = 3
 """Batches in a row that may fail before a model counts as broken."""
 
@@ -169,7 +172,8 @@ class ServedModel:
 
     async def _rerank(self, ask: Ask) -> Answer:
         began, left, loop = time.monotonic(), ask.left(), asyncio.get_running_loop()
-        deadline = None if left is None else began + left
+        # The answer has a way to go.
+        deadline = None if left is None else began + left - min(UNDER_WAY_S, left / 10)
         try:
             async with asyncio.timeout(left):
                 inputs = await loop.run_in_executor(self._tokenisers, self._inputs, ask)

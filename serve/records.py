@@ -61,7 +61,9 @@ class Answer:
     def of_nothing(cls, ask: Ask, model: str, timing: Timing | None = None) -> "Answer":
         """Return what there is to say when the deadline comes before any score."""
         nothing = [None] * len(ask.passages)
-        return cls(nothing, nothing, [], 0, partial=True, model=model, timing=timing or Timing())
+        return cls(
+            nothing, nothing, [], 0, query_type=ask.query_type, partial=True, model=model, timing=timing or Timing()
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

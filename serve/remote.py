@@ -1,6 +1,8 @@
 """The model behind Ray Serve's handles, as the wire protocols know it."""
 
 import asyncio
+import time
+from dataclasses import replace
 from typing import Any
 
 from ray import serve
@@ -16,8 +18,11 @@ ATTEMPTS = 3
 """Replicas that one request may lose; a request that kills its replica must not kill them all."""
 
 
-GRACE_S = 0.1
-"""What an answer that a replica gave in time may be under way."""
+GRACE_S = 0.25
+"""After the deadline, in seconds: so long may an answer that a replica gave in time be under way."""
+
+LOOK_S = 1.0
+"""Between two looks at whether a replica is up, in seconds."""
 
 
 class Remote:
@@ -26,16 +31,35 @@ class Remote:
     def __init__(self, ranker: Handle, search: Handle | None, name: str, patience: float) -> None:
         """Take the model's name, and the seconds that a request waits for a replica where there is none."""
         self._ranker, self._search, self._name, self._patience = ranker, search, name, patience
+        self._looked = -LOOK_S
+        self._look: asyncio.Future[bool]
 
     async def rerank(self, ask: Ask) -> Answer:
-        left = ask.left()
+        """Return a replica's answer, given by the deadline, or an empty one if none had its hands free."""
+        began, left = time.monotonic(), ask.left()
         try:
-            # The replica answers by the deadline with what it has; but all may have their hands full.
-            async with asyncio.timeout(None if left is None else left + GRACE_S):
+            async with asyncio.timeout(None if left is None else left + GRACE_S) as limit:
                 found: Answer = await self._call(self._ranker.rerank, ask)
-                return found
         except TimeoutError:
-            return Answer.of_nothing(ask, self._name)
+            if not limit.expired():
+                raise
+            await self._check()
+            found = Answer.of_nothing(ask, self._name)
+        # A promotion changes it under the same settings here.
+        self._name = found.model
+        # What was neither work nor waiting at the replica was waiting for it.
+        timing = found.timing
+        queue = max(timing.queue, time.monotonic() - began - timing.tokenise - timing.score)
+        return replace(found, timing=replace(timing, queue=queue))
+
+    async def _check(self) -> None:
+        """Raise Unready if no replica is up; those who find out together look once."""
+        now = time.monotonic()
+        if now - self._looked >= LOOK_S:
+            self._looked, self._look = now, asyncio.ensure_future(asyncio.to_thread(_is_there, self._ranker))
+        # Shielded: one who leaves must not end the others' look.
+        if not await asyncio.shield(self._look):
+            raise Unready(self._ranker.deployment_name)
 
     async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any]:
         found: dict[str, Any] = await self._call(self._ranker.explain, query, passage, query_type)

@@ -131,7 +131,7 @@ class PhaseConfig(Section):
     batch_size: int = Field(default=32, ge=1)
     lr: float = Field(default=3e-5, gt=0)
     warmup: float = Field(default=0.1, ge=0, lt=1, description="share of the steps")
-    lr_end: float = Field(default=0.0, ge=0, le=1, description="share of the rate that is left at the last step")
+    lr_end: float = Field(default=0.0, ge=0, le=1, description="share of itself that the rate falls to")
     weight_decay: float = Field(default=0.01, ge=0)
     clip: float = Field(default=1.0, gt=0, description="the gradient's norm at most")
     micro_batch_size: int | None = Field(

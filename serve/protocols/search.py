@@ -1,5 +1,6 @@
 """Our own routes: POST /search, the whole product in one call, and POST /explain."""
 
+import asyncio
 import time
 from typing import Any
 
@@ -63,9 +64,17 @@ async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
     if request.depth and depth > most:
         raise Problem("too_many", f"depth={depth} is too many; ask for at most {most}.", "depth")
     began = time.time()
-    hits = await service.backend.search(request.query, min(depth, most))
+    try:
+        async with asyncio.timeout(None if request.deadline_ms is None else request.deadline_ms / 1000) as limit:
+            hits = await service.backend.search(request.query, min(depth, most))
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        hits = []
     if not hits:
-        return SearchAnswer(model=service.config.name, results=[], query_type=request.query_type, partial=False)
+        return SearchAnswer(
+            model=service.config.name, results=[], query_type=request.query_type, partial=limit.expired()
+        )  # fmt: skip
     ask = Ask(
         request.query, [hit.text for hit in hits], request.query_type, [hit.score for hit in hits],
         request.first_stage_weight or 0.0, request.deadline_ms, began,

@@ -156,6 +156,20 @@ def test_a_deadline_holds_though_no_replica_has_its_hands_free(serving: str, mod
     assert took < waited / 2
 
 
+def test_what_is_scored_by_the_deadline_is_answered(server: str) -> None:
+    body = {"query": QUERIES[0], "documents": LONG}
+    with httpx.Client(base_url=server, timeout=120) as client:
+        client.post("/v1/rerank", json=body)
+        began = time.monotonic()
+        whole = client.post("/v1/rerank", json=body).json()
+        alone = time.monotonic() - began
+        part = client.post("/v1/rerank", json={**body, "deadline_ms": 500 * alone}).json()
+
+    assert (whole["partial"], len(whole["results"])) == (False, len(LONG))
+    assert part["partial"]
+    assert 0 < len(part["results"]) < len(LONG)
+
+
 def test_nobody_scores_for_clients_that_have_gone(server: str) -> None:
     with ThreadPoolExecutor(16) as pool, httpx.Client(base_url=server, timeout=120) as patient:
         ask(patient, QUERIES[0], LONG)
@@ -183,6 +197,9 @@ def test_without_a_replica_clients_are_told_so(serving: str, model_folder: Path)
         wait_until(lambda: client.get("/health").status_code == 200)
         assert client.get("/ready").status_code == 503
         assert ask(client, "a", ["b"]).status_code == 503
+        # Nor is nothing, in time, an answer that anybody gave.
+        hurried = client.post("/v1/rerank", json={"query": "a", "documents": ["b"], "deadline_ms": 100})
+        assert hurried.status_code == 503
     # A replica that never came takes its time to go.
     serve.delete("absent", _blocking=False)
 

@@ -1,4 +1,4 @@
-"""Attention in which every layer has its own mask; it takes the place of SDPA in an unmodified encoder."""
+"""Attention in which every layer has its own mask; it takes the place of SDPA in an encoder as it comes."""
 
 from collections.abc import Container
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ def per_layer_sdpa(
 ) -> tuple[Tensor, None]:  # fmt: skip
     """Attend as SDPA does, with this layer's own mask; what an encoder's forward gets beyond its own arguments,
     such as `layer_masks`, it hands on to here."""
-    query, key, value = separate(query, key, value)
+    query, key, value = separate(module, query, key, value)
     if isinstance(layer_masks, PackedMasks):
         place: Place = module.place  # type: ignore[assignment]
         found = layer_masks.attend(place, query, key, value, options.get("dropout", 0.0))
@@ -58,10 +58,10 @@ def per_layer_sdpa(
 
 
 def fuse_projections(base: PreTrainedModel) -> None:
-    """Let one product make queries, keys and values: faster, and no longer the module that was trained."""
+    """Let one product make queries, keys and values: faster, and no longer the modules that were trained."""
     for module in list(base.modules()):
         parts = [getattr(module, name, None) for name in ("query", "key", "value")]
-        if hasattr(module, "place") and all(isinstance(part, nn.Linear) for part in parts):
+        if hasattr(module, "place") and all(isinstance(part, nn.Linear) and part.bias is not None for part in parts):
             module.query = _side_by_side(parts)  # type: ignore[arg-type]
             # The encoder asks for all three; what these hand on is not read.
             module.key = module.value = nn.Identity()
@@ -76,9 +76,9 @@ def _side_by_side(parts: list[nn.Linear]) -> nn.Linear:
     return whole
 
 
-def separate(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+def separate(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
     """Return the three as heads of their own; where projections are fused the first has the heads of all."""
-    return query.chunk(3, dim=1) if query.shape[1] == 3 * key.shape[1] else (query, key, value)
+    return query.chunk(3, dim=1) if isinstance(module.key, nn.Identity) else (query, key, value)
 
 
 def tell_places(base: PreTrainedModel, layers: Container[int]) -> None:

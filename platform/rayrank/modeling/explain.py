@@ -226,7 +226,7 @@ def _attend(
     layer_masks: LayerMasks | None = None, scaling: float | None = None, **options: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attend as SDPA does, step by step, and show the weights."""
-    query, key, value = separate(query, key, value)
+    query, key, value = separate(module, query, key, value)
     if layer_masks is not None:
         attention_mask = layer_masks.of(module.layer_idx, attention_mask, query.dtype)  # type: ignore[arg-type]
     logits = query @ key.transpose(2, 3) * (scaling or query.shape[-1] ** -0.5)

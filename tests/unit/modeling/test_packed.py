@@ -71,7 +71,11 @@ def model(strm: StrmConfig, kind: str = "bert", spread: float = 0.5) -> Reranker
     base = of(config(**shape, initializer_range=spread, pad_token_id=PAD))
     found = Reranker(Encoder(base, words, strm), 1).eval()
     if found.encoder.strm_bias is not None:
-        torch.nn.init.normal_(found.encoder.strm_bias, std=0.02)
+        nn.init.normal_(found.encoder.strm_bias, std=0.02)
+    # Encoders start without; a bias that gets lost would not be missed.
+    for part in found.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.normal_(part.bias, std=0.2)
     return found
 
 
@@ -164,13 +168,18 @@ def test_one_product_for_queries_keys_and_values_changes_no_score(form: str, kin
     assert widths == [96, 32, 64, 32] * 3
 
 
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize(("form", "graphs"), [("off", 2), ("mask", 2), ("mask from layer 1", 3), ("bias", 2)])
-def test_layers_share_what_is_compiled_and_the_last_computes_first_positions_alone(form: str, graphs: int) -> None:
+def test_layers_share_what_is_compiled_and_the_last_computes_first_positions_alone(
+    form: str, graphs: int, fused: bool
+) -> None:
     source, reranker, counter = texts(), model(FORMS[form]), CompileCounterWithBackend("eager")
     batches = [source.packed(*rows(12, seed), 512, CPU) for seed in range(3)]
     with torch.no_grad():
         expected = [reranker(batch) for batch in batches]
         torch._dynamo.reset()
+        if fused:
+            fuse_projections(reranker.encoder.base)
         compile_layers(reranker.encoder.base, dynamic=False, backend=counter)
         found = [reranker(batch) for batch in batches]
         copied = copy.deepcopy(reranker)

@@ -1,0 +1,176 @@
+"""The noise stage from Parquet to Parquet, beside the scorer that it feeds, alone in a process, on a part of its pairs.
+
+    python -m benchmarks.noise [--pairs 4000000] [--depth 1000] [--passages 20000] [--strm off] [--json FILE]
+
+The corpus is generated, about a hundred word pieces a pair; the model is MiniLM-L6 with a fresh head; candidates are
+random, so the scores mean nothing. `whole` is all of the stage on a Ray that runs already: the model's start, and what
+is compiled once. `running` is the second half of its files, which a compiled model wrote if the first half took longer
+than it waits with that. What the scorer alone reaches is measured after it has compiled.
+"""
+
+import argparse
+import json
+import random
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import ray
+import torch
+
+from rayrank.artifacts import Artifact, Store
+from rayrank.config import DatasetConfig, InputConfig, PretrainConfig, RunConfig, StrmConfig
+from rayrank.datasets import fingerprint, open_source
+from rayrank.evaluation.lookup import PairLookup
+from rayrank.modeling.encoder import load_encoder
+from rayrank.modeling.reranker import Reranker
+from rayrank.modeling.saved import load_reranker, save
+from rayrank.modeling.scorer import Scorer, hasten
+from rayrank.records import CANDIDATES
+from rayrank.stages import corpus, noise
+from rayrank.stages.cluster import start_ray
+from rayrank.text.words import word_table
+from rayrank.training.setups import inputs_of, tokenizer_of
+
+LENGTH = 180
+
+
+def main() -> None:
+    """Make what the stage reads, let it run, then its scorer alone, and print both."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--pairs", type=int, default=4_000_000)
+    options.add_argument("--alone", type=int, default=300_000, help="pairs of the scorer alone")
+    options.add_argument("--depth", type=int, default=1_000)
+    options.add_argument("--passages", type=int, default=20_000)
+    options.add_argument("--strm", choices=("mask", "bias", "off"), default="off")
+    options.add_argument("--json", metavar="FILE")
+    arguments = options.parse_args()
+    if not arguments.passages >= arguments.depth <= arguments.pairs:
+        options.error("--depth is at most --passages and at most --pairs")
+    with tempfile.TemporaryDirectory() as folder:
+        config, store = made(arguments, Path(folder))
+        started = time.time()
+        scores = noise.run(config, store)
+        whole = time.time() - started
+        ray.shutdown()
+        lone, length = alone(config, store, arguments.alone)
+        report(arguments, whole, files_of(scores, started), lone, length)
+
+
+def made(arguments: argparse.Namespace, folder: Path) -> tuple[RunConfig, Store]:
+    """Return the settings and a storage with all that the stage asks for."""
+    num_queries = arguments.pairs // arguments.depth
+    write_dataset(folder / "data", arguments.passages, num_queries)
+    dataset = DatasetConfig(source=f"beir:{folder / 'data'}")
+    config = RunConfig(
+        dataset=dataset.model_copy(update={"fingerprint": fingerprint(open_source(dataset))}),
+        input=InputConfig(length=LENGTH, query_type=False),
+        strm=StrmConfig(form=arguments.strm),
+        pretrain=PretrainConfig(enabled=False),
+    )
+    store = Store(str(folder / "storage"))
+    start_ray()
+    corpus.run(config, store)
+    write_candidates(config, store, num_queries, arguments)
+    words = word_table(tokenizer_of(config, store))
+    model = Reranker(load_encoder(config.encoder, words, config.strm), num_outputs=2)
+    pointwise = store.artifact("pointwise", config)
+    save(pointwise, model.encoder.base.config, model.state_dict())
+    store.finish(pointwise, config, time.monotonic(), {})
+    return config, store
+
+
+def write_dataset(folder: Path, num_passages: int, num_queries: int) -> None:
+    """Write a BEIR folder of words that the vocabulary has, and of some in two pieces."""
+    (folder / "qrels").mkdir(parents=True)
+    rng = random.Random(7)
+    words = "insurance policy cover doctor claim health plan water house money pay cost life year benefit".split()
+    words += ["reinsured", "annuity", "premiums"]
+
+    def text(length: int) -> str:
+        return " ".join(rng.choices(words, k=length))
+
+    with (folder / "corpus.jsonl").open("w") as stream:
+        for i in range(num_passages):
+            stream.write(json.dumps({"_id": f"p{i}", "text": text(min(180, int(rng.gammavariate(4, 19)) + 4))}) + "\n")
+    with (folder / "queries.jsonl").open("w") as stream:
+        for i in range(num_queries):
+            stream.write(json.dumps({"_id": f"q{i}", "text": text(rng.randint(4, 10))}) + "\n")
+    with (folder / "qrels" / "train.tsv").open("w") as stream:
+        stream.writelines(f"q{i}\tp{i % num_passages}\t1\n" for i in range(num_queries))
+
+
+def write_candidates(config: RunConfig, store: Store, num_queries: int, arguments: argparse.Namespace) -> None:
+    """Write random candidates as the first stage writes its own."""
+    artifact, rng = store.artifact("candidates", config), np.random.default_rng(7)
+    each = config.candidates.partition_queries
+    for number, first in enumerate(range(0, num_queries, each)):
+        queries = np.arange(first, min(num_queries, first + each))
+        # No passage twice for a query: a run of them, from a place of its own.
+        places = rng.integers(0, arguments.passages, len(queries))[:, None] + np.arange(arguments.depth)
+        count = len(queries) * arguments.depth
+        table = pa.table(
+            {
+                "query_id": np.char.add("q", np.repeat(queries, arguments.depth).astype(str)),
+                "passage_id": np.char.add("p", (places % arguments.passages).ravel().astype(str)),
+                "rank": np.tile(np.arange(1, arguments.depth + 1, dtype=np.int32), len(queries)),
+                "score": rng.random(count, np.float32),
+            },
+            schema=CANDIDATES,
+        )
+        artifact.write_table(f"train/part-{number:05d}.parquet", table)
+    store.finish(artifact, config, time.monotonic(), {})
+
+
+def files_of(scores: Artifact, started: float) -> list[tuple[float, int]]:
+    """Return when each file was written, in seconds from the start, and how many pairs it holds."""
+    files = [Path(scores.local(name)) for name in scores.names("train")]
+    sizes = [len(scores.read_table(name, ["rank"])) for name in scores.names("train")]
+    return sorted((file.stat().st_mtime - started, size) for file, size in zip(files, sizes, strict=True))
+
+
+def alone(config: RunConfig, store: Store, count: int) -> tuple[float, float]:
+    """Return pairs a second of the scorer in this process, from rows, and the mean length of a pair."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    words, inputs = word_table(tokenizer_of(config, store)), inputs_of(config, store, {})
+    model = load_reranker(store.require("pointwise", config), config, words).to(device)
+    hasten(model)
+    scorer, candidates = Scorer(model, inputs.texts), store.require("candidates", config)
+    rows = candidates.read_table(candidates.names("train")[0], ["query_id", "passage_id"])
+    queries, passages = PairLookup(inputs.data.query_ids, inputs.data.passage_ids)(rows)
+    again = -(-count // len(queries))
+    queries, passages = np.tile(queries, again)[:count], np.tile(passages, again)[:count]
+    scorer(queries[:5000], passages[:5000])
+    started = time.perf_counter()
+    scorer(queries, passages)
+    rate = count / (time.perf_counter() - started)
+    return rate, float(inputs.texts.lengths(queries, passages).mean())
+
+
+def report(
+    arguments: argparse.Namespace, whole: float, files: list[tuple[float, int]], lone: float, length: float
+) -> None:
+    """Print the rates, and write them with the moments of all files."""
+    count, half = sum(size for _, size in files), len(files) // 2
+    seconds = files[-1][0] - files[half - 1][0] if half else float("nan")
+    running = sum(size for _, size in files[half:]) / seconds
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{torch.get_num_threads()} threads"
+    print(f"{count:,} pairs of mean length {length:.0f}, STRM {arguments.strm}, {where}")
+    print(f"whole:   {count / whole:>12,.0f} pairs/s, {whole:.1f} s, the first file after {files[0][0]:.1f} s")
+    print(f"running: {running:>12,.0f} pairs/s, {running / lone:.2f} of the scorer alone ({lone:,.0f} pairs/s)")
+    if arguments.json:
+        rates = {"whole": count / whole, "running": running, "alone": lone}
+        facts = {
+            "settings": vars(arguments),
+            "where": where,
+            "mean_length": length,
+            "pairs_per_s": rates,
+            "files": files,
+        }
+        Path(arguments.json).write_text(json.dumps(facts, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Requests between the ingress and the replicas: what becomes of those that find no replica with its hands free."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
+
+import pytest
+
+import serve.remote
+from serve.app import _ranker
+from serve.config import ServeConfig
+from serve.records import Answer, Ask, Timing, Unready
+from serve.remote import GRACE_S, Remote
+
+SCORED = Answer([1.0], [0.7], [0], 5, model="new", timing=Timing(tokenise=0.01, queue=0.02, score=0.03))
+
+
+class Response:
+    """What a handle gives back."""
+
+    def __init__(self, answer: Awaitable[Any]) -> None:
+        self._answer, self.is_cancelled = answer, False
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._answer.__await__()
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class Ranker:
+    """A handle whose replicas answer as a test says."""
+
+    deployment_name = "Ranker"
+
+    def __init__(self, answer: Callable[[Ask], Awaitable[Any]]) -> None:
+        self._answer, self.responses = answer, []  # type: tuple[Any, list[Response]]
+        self.rerank = self
+
+    def remote(self, ask: Ask) -> Response:
+        self.responses.append(Response(self._answer(ask)))
+        return self.responses[-1]
+
+
+async def late(ask: Ask) -> Answer:
+    await asyncio.sleep(30)
+    return SCORED
+
+
+async def soon(ask: Ask) -> Answer:
+    await asyncio.sleep(0.2)
+    return SCORED
+
+
+def remote(ranker: Ranker) -> Remote:
+    return Remote(ranker, None, "old", patience=20)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+def test_after_the_deadline_nothing_is_the_answer_unless_nobody_is_there(
+    is_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[object] = []
+    monkeypatch.setattr(serve.remote, "_is_there", lambda method: (looks.append(method), is_up)[1])
+    ranker = Ranker(late)
+    ask = Ask("what", ["a", "b"], "location", deadline_ms=100)
+
+    async def both(behind: Remote) -> list[Any]:
+        return list(await asyncio.gather(behind.rerank(ask), behind.rerank(ask), return_exceptions=True))
+
+    began = time.monotonic()
+    answers = asyncio.run(both(remote(ranker)))
+
+    assert 0.1 <= time.monotonic() - began < 0.1 + GRACE_S + 1
+    assert len(looks) == 1
+    # Nobody shall score for those who have their answer.
+    assert all(response.is_cancelled for response in ranker.responses)
+    if is_up:
+        assert all(answer.partial and answer.logits == [None, None] and not answer.order for answer in answers)
+        assert all((answer.query_type, answer.model) == ("location", "old") for answer in answers)
+        assert all(answer.timing.queue >= 0.1 for answer in answers)
+    else:
+        assert all(isinstance(answer, Unready) for answer in answers)
+
+
+def test_waiting_for_a_replica_counts_as_waiting() -> None:
+    answer = asyncio.run(remote(Ranker(soon)).rerank(Ask("what", ["a"])))
+
+    assert (answer.logits, answer.model) == (SCORED.logits, "new")
+    assert answer.timing.queue >= 0.15
+    assert (answer.timing.tokenise, answer.timing.score) == (0.01, 0.03)
+
+
+def test_an_error_of_time_that_is_not_the_deadlines_is_an_error() -> None:
+    async def fails(ask: Ask) -> Answer:
+        raise TimeoutError("something else took too long")
+
+    with pytest.raises(TimeoutError, match="something else"):
+        asyncio.run(remote(Ranker(fails)).rerank(Ask("what", ["a"], deadline_ms=5000)))
+
+
+@pytest.mark.parametrize(
+    ("scaling", "most"),
+    [
+        ({}, 256),
+        ({"min": 2, "max": 2, "target": 2}, 256),
+        ({"max": 3, "target": 2}, 16),
+        ({"max": 3, "target": 0.1}, 1),
+        ({"max": 3, "most": 5}, 5),
+    ],
+)
+def test_where_replicas_may_come_a_busy_one_leaves_them_something(scaling: dict[str, Any], most: int) -> None:
+    config = ServeConfig.model_validate({"model": "somewhere", "scaling": scaling})
+
+    assert _ranker(config).max_ongoing_requests == most
