@@ -172,11 +172,15 @@ def parsed() -> argparse.Namespace:
     options.add_argument("--repeated", type=float, default=0, help="share of a request's passages that all have")
     options.add_argument("--seconds", type=float, default=20, help="of each load")
     options.add_argument("--clients", type=int, nargs="+", default=clients, help="numbers, of which the best saturates")
+    options.add_argument("--threads", type=int, default=os.cpu_count(), help="of each side's scorer, on a CPU")
     options.add_argument("--turns", type=int, default=5, help="of the scorer alone and the endpoint")
     options.add_argument("--json", metavar="FILE")
     options.add_argument("--plot", metavar="FILE", help="a PNG")
     arguments = options.parse_args()
     arguments.backend = arguments.backend or ("torch" if torch.cuda.is_available() else "onnx-int8")
+    torch.set_num_threads(arguments.threads)
+    # The peer's process has as many.
+    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
     return arguments
 
 
@@ -246,12 +250,12 @@ def lone_scorer(arguments: argparse.Namespace, work: Work) -> Callable[[], int]:
 
 
 def settings(arguments: argparse.Namespace, work: Work) -> dict[str, Any]:
-    """Return those of the endpoint: the whole machine for one replica, and a cache of a few requests."""
+    """Return those of the endpoint: one replica, and a cache of a few requests."""
     on_gpu = torch.cuda.is_available()
     return {
         "model": work.model,
         "backend": arguments.backend,
-        "resources": {"cpus": 1 if on_gpu else os.cpu_count(), "gpus": int(on_gpu)},
+        "resources": {"cpus": 1 if on_gpu else arguments.threads, "gpus": int(on_gpu)},
         "batching": {"cache_pieces": 4 * MOST * (LENGTH + ENTRY)},
     }
 
