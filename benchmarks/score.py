@@ -24,16 +24,14 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import CrossEncoder
 
+from benchmarks.made import made_reranker
 from benchmarks.pairs import TextPairs, read_pairs
-from rayrank.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
-from rayrank.modeling.encoder import load_encoder
+from rayrank.config import MINILM, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.modeling.export import Exported, export, pair_texts, score, settings_of
 from rayrank.modeling.onnx_graph import int8, onnx_graph
 from rayrank.modeling.onnx_scorer import OnnxScorer
-from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.scorer import CPU_TOKENS, Scorer, pools
 from rayrank.text.pieces import load_tokenizer
-from rayrank.text.words import word_table
 
 PEER = "CrossEncoder"
 BATCH_SIZES = (8, 16, 32, 64, 128)
@@ -80,11 +78,10 @@ def main() -> None:
     report(arguments, pairs, sides)
 
 
-def exported(length: int, strm: StrmConfig) -> Exported:
+def exported(length: int, strm: StrmConfig, encoder: str = "minilm") -> Exported:
     """Return the model under test, the same each time but for its attention."""
     tokenizer = load_tokenizer(MINILM)
-    torch.manual_seed(13)
-    model = Reranker(load_encoder(EncoderConfig(), word_table(tokenizer), strm), 1).eval()
+    model = made_reranker(encoder, tokenizer, strm).cpu().eval()
     inputs = InputConfig(length=length, query_type=False)
     return Exported(model, tokenizer, settings_of(model, inputs, QueryTypesConfig(), []))
 

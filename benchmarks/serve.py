@@ -1,14 +1,14 @@
 """The endpoint under load, beside the same model behind FastAPI and CrossEncoder: one machine, the same requests.
 
-    python -m benchmarks.serve [--backend onnx-int8] [--pairs 3000] [--seconds 20] [--json FILE] [--plot FILE]
+    python -m benchmarks.serve [--encoder minilm] [--backend onnx-int8] [--passages 20 50] [--seconds 20] [--json FILE]
 
-The model is MiniLM-L6 with a fresh head and plain attention, since CrossEncoder has no other. A request has a query and
-20 to 50 passages; a client in a process of its own (`benchmarks.load`) sends one after another. First each server is
-asked by so many clients at a time that it is never idle. That is its saturation, and ours takes turns with the scorer
-in this process, which gets the same pairs as ids. Then it is offered loads, and at last the highest one is looked for
-that it carries with a p95 under a bound: twice what the peer takes for a request that is alone. The peer scores as many
-requests at once as suits it better, one or FastAPI's 40. The endpoint's cache is too small to find a passage again,
-except those that --repeated asks for.
+The model is MiniLM-L6 with a fresh head, or of BERT-large's shape, with plain attention, since CrossEncoder has no
+other. A request has a query and 20 to 50 passages; a client in a process of its own (`benchmarks.load`) sends one after
+another. First each server is asked by so many clients at a time that it is never idle. That is its saturation, and ours
+takes turns with the scorer in this process, which gets the same pairs as ids. Then it is offered loads, and at last the
+highest one is looked for that it carries with a p95 under a bound: twice what the peer takes for a request that is
+alone. The peer scores as many requests at once as suits it better, one or FastAPI's 40. The endpoint's cache is too
+small to find a passage again, except those that --repeated asks for.
 """
 
 import argparse
@@ -36,6 +36,7 @@ from ray import serve
 
 from benchmarks.load import HEADER, Point, ask, figures
 from benchmarks.load_plot import load_png
+from benchmarks.made import ENCODERS
 from benchmarks.pairs import TextPairs, read_pairs
 from benchmarks.peer_server import free_port, running
 from benchmarks.score import exported
@@ -45,9 +46,6 @@ from rayrank.modeling.onnx_graph import int8, onnx_graph
 from rayrank.modeling.scorer import hasten
 from serve.app import build
 from serve.model import ENTRY
-
-FEWEST, MOST = 20, 50
-"""Passages of a request."""
 
 LENGTH = 180
 """Word pieces of a pair at most."""
@@ -147,7 +145,7 @@ def main() -> None:
     # Ended from outside, everything that was started is to be ended too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     with tempfile.TemporaryDirectory() as folder:
-        work = made_work(arguments, Path(folder), (FEWEST, MOST), arguments.repeated)
+        work = made_work(arguments, Path(folder), tuple(arguments.passages), arguments.repeated, arguments.encoder)
         with running(work.model, ONE) as one, running(work.model, FASTAPI) as many:
             theirs = better(arguments, [Side(f"{PEER}, one at once", one, work), Side(f"{PEER}, threads", many, work)])
             scores = first_scores(theirs)
@@ -169,6 +167,9 @@ def parsed() -> argparse.Namespace:
     options.add_argument("--data", default="../shared/data/insuranceqa", help="a BEIR folder; generated if missing")
     options.add_argument("--backend", choices=("torch", "onnx-int8"), help="int8 on a CPU, torch on a GPU, if empty")
     options.add_argument("--pairs", type=int, default=3000, help="of all requests together")
+    options.add_argument("--encoder", choices=ENCODERS, default="minilm")
+    options.add_argument("--passages", type=int, nargs=2, default=[20, 50], help="of a request, at least and at most")
+    options.add_argument("--ingress", type=int, default=1, help="replicas of ours that speak HTTP")
     options.add_argument("--repeated", type=float, default=0, help="share of a request's passages that all have")
     options.add_argument("--seconds", type=float, default=20, help="of each load")
     options.add_argument("--clients", type=int, nargs="+", default=clients, help="numbers, of which the best saturates")
@@ -184,9 +185,11 @@ def parsed() -> argparse.Namespace:
     return arguments
 
 
-def made_work(arguments: argparse.Namespace, folder: Path, sizes: tuple[int, int], repeated: float = 0.0) -> Work:
+def made_work(
+    arguments: argparse.Namespace, folder: Path, sizes: tuple[int, int], repeated: float = 0.0, encoder: str = "minilm"
+) -> Work:  # fmt: skip
     """Write the model and the requests into a folder."""
-    plain = exported(LENGTH, StrmConfig(form="off"))
+    plain = exported(LENGTH, StrmConfig(form="off"), encoder)
     graph = int8(onnx_graph(plain.model)) if arguments.backend == "onnx-int8" else None
     export(str(folder / "model"), plain.model, plain.tokenizer, plain.settings, "", graph)
     texts, rng = read_pairs(arguments.data, arguments.pairs), random.Random(13)
@@ -245,7 +248,7 @@ def lone_scorer(arguments: argparse.Namespace, work: Work) -> Callable[[], int]:
         hasten(ours.model.cuda())
     scorer = scorer_of(ours, pair_texts(ours, work.pairs.queries, work.pairs.passages))
     rows = np.arange(len(work.pairs.queries))
-    scorer(rows[:MOST], rows[:MOST])
+    scorer(rows[:50], rows[:50])
     return lambda: len(scorer(rows, rows))
 
 
@@ -255,8 +258,12 @@ def settings(arguments: argparse.Namespace, work: Work) -> dict[str, Any]:
     return {
         "model": work.model,
         "backend": arguments.backend,
-        "resources": {"cpus": 1 if on_gpu else arguments.threads, "gpus": int(on_gpu)},
-        "batching": {"cache_pieces": 4 * MOST * (LENGTH + ENTRY)},
+        "resources": {
+            "cpus": 1 if on_gpu else arguments.threads,
+            "gpus": int(on_gpu),
+            "ingress": arguments.ingress,
+        },
+        "batching": {"cache_pieces": 4 * arguments.passages[1] * (LENGTH + ENTRY)},
     }
 
 
