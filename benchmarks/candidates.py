@@ -29,6 +29,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.made import write_beir
 from rayrank.artifacts import Store
 from rayrank.config import CandidatesConfig, DatasetConfig, ResourcesConfig, RunConfig
 from rayrank.datasets import fingerprint, open_source
@@ -146,7 +147,6 @@ def measured(work: Callable[[], object]) -> dict[str, float]:
 
 def write_dataset(folder: Path, num_passages: int, num_queries: int) -> None:
     """Write a BEIR folder of Zipf-distributed words."""
-    (folder / "qrels").mkdir(parents=True)
     rng = random.Random(7)
     words = [f"word{i}" for i in range(VOCABULARY)]
     weights = list(accumulate(1 / (i + 10) for i in range(VOCABULARY)))
@@ -154,14 +154,8 @@ def write_dataset(folder: Path, num_passages: int, num_queries: int) -> None:
     def text(length: int) -> str:
         return " ".join(rng.choices(words, cum_weights=weights, k=length))
 
-    with (folder / "corpus.jsonl").open("w") as stream:
-        for i in range(num_passages):
-            stream.write(json.dumps({"_id": f"p{i}", "text": text(rng.randint(30, 80))}) + "\n")
-    with (folder / "queries.jsonl").open("w") as stream:
-        for i in range(num_queries):
-            stream.write(json.dumps({"_id": f"q{i}", "text": text(rng.randint(3, 9))}) + "\n")
-    with (folder / "qrels" / "test.tsv").open("w") as stream:
-        stream.writelines(f"q{i}\tp{i % num_passages}\t1\n" for i in range(num_queries))
+    passages = [text(rng.randint(30, 80)) for _ in range(num_passages)]
+    write_beir(folder, "test", passages, [text(rng.randint(3, 9)) for _ in range(num_queries)])
 
 
 def report(arguments: argparse.Namespace, rounds: list[dict[str, Any]]) -> None:

@@ -1,5 +1,9 @@
 """Models and inputs of the shapes that are compared everywhere; weights and words do not matter for speed."""
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 import torch
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
@@ -50,3 +54,13 @@ def made_texts(count: int, tokenizer: PreTrainedTokenizerFast, mean: int = 102, 
     # Two thirds of a bell and a third of texts that are cut, so that lengths spread as passages' do.
     bodies = np.where(rng.random(count) < 0.12, length, rng.gamma(4, (mean - 24) / 4, count).astype(np.int64) + 4)
     return PairTexts(starts, ids(np.minimum(bodies, length)), length, tokenizer.pad_token_id, tokenizer.sep_token_id)
+
+
+def write_beir(folder: Path, split: str, passages: Sequence[str], queries: Sequence[str]) -> None:
+    """Write a BEIR folder in which each query has one judged passage."""
+    (folder / "qrels").mkdir(parents=True)
+    for name, mark, texts in (("corpus", "p", passages), ("queries", "q", queries)):
+        with (folder / f"{name}.jsonl").open("w") as stream:
+            stream.writelines(json.dumps({"_id": f"{mark}{i}", "text": text}) + "\n" for i, text in enumerate(texts))
+    with (folder / "qrels" / f"{split}.tsv").open("w") as stream:
+        stream.writelines(f"q{i}\tp{i % len(passages)}\t1\n" for i in range(len(queries)))

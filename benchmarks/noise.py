@@ -20,6 +20,7 @@ import pyarrow as pa
 import ray
 import torch
 
+from benchmarks.made import write_beir
 from rayrank.artifacts import Artifact, Store
 from rayrank.config import DatasetConfig, InputConfig, PretrainConfig, RunConfig, StrmConfig
 from rayrank.datasets import fingerprint, open_source
@@ -84,7 +85,6 @@ def made(arguments: argparse.Namespace, folder: Path) -> tuple[RunConfig, Store]
 
 def write_dataset(folder: Path, num_passages: int, num_queries: int) -> None:
     """Write a BEIR folder of words that the vocabulary has, and of some in two pieces."""
-    (folder / "qrels").mkdir(parents=True)
     rng = random.Random(7)
     words = "insurance policy cover doctor claim health plan water house money pay cost life year benefit".split()
     words += ["reinsured", "annuity", "premiums"]
@@ -92,14 +92,8 @@ def write_dataset(folder: Path, num_passages: int, num_queries: int) -> None:
     def text(length: int) -> str:
         return " ".join(rng.choices(words, k=length))
 
-    with (folder / "corpus.jsonl").open("w") as stream:
-        for i in range(num_passages):
-            stream.write(json.dumps({"_id": f"p{i}", "text": text(min(180, int(rng.gammavariate(4, 19)) + 4))}) + "\n")
-    with (folder / "queries.jsonl").open("w") as stream:
-        for i in range(num_queries):
-            stream.write(json.dumps({"_id": f"q{i}", "text": text(rng.randint(4, 10))}) + "\n")
-    with (folder / "qrels" / "train.tsv").open("w") as stream:
-        stream.writelines(f"q{i}\tp{i % num_passages}\t1\n" for i in range(num_queries))
+    passages = [text(min(180, int(rng.gammavariate(4, 19)) + 4)) for _ in range(num_passages)]
+    write_beir(folder, "train", passages, [text(rng.randint(4, 10)) for _ in range(num_queries)])
 
 
 def write_candidates(config: RunConfig, store: Store, num_queries: int, arguments: argparse.Namespace) -> None:

@@ -17,7 +17,6 @@ Handle = DeploymentHandle[Any]
 ATTEMPTS = 3
 """Replicas that one request may lose; a request that kills its replica must not kill them all."""
 
-
 GRACE_S = 0.25
 """After the deadline, in seconds: so long may an answer that a replica gave in time be under way."""
 
