@@ -4,31 +4,87 @@ trec_eval orders a query's passages by score, ties by passage id (last first), a
 so does everything here. A passage is relevant if its relevance is 1 or more; grades matter to nDCG only.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import ir_measures
 import numpy as np
 import pyarrow as pa
-from ir_measures import AP, RR, Measure, P, R, nDCG
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rayrank.errors import DatasetError
-from rayrank.evaluation.rows import by_query, long_column
+from rayrank.evaluation.rows import long_column, places
 
-METRICS: Mapping[str, Measure] = {
-    "MRR@10": RR @ 10,
-    "nDCG@10": nDCG @ 10,
-    "MAP": AP,
-    "P@10": P @ 10,
-    "R@100": R @ 100,
-    "R@1000": R @ 1000,
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Graded:
+    """Graded passages, query by query, and within each from the best place on."""
+
+    def __init__(self, of_query: Ints, grade: Ints, num_queries: int) -> None:
+        """Take rows in order; there may be queries without any."""
+        self.place, self.grade, self.relevant = places(of_query), grade, grade > 0
+        self._of_query, self._num_queries = of_query, num_queries
+
+    def total(self, of_row: Floats | NDArray[np.bool_], depth: int | None = None) -> Floats:
+        """Return each query's sum of a value over its rows, or over the first of them."""
+        counted = of_row if depth is None else of_row * (self.place <= depth)
+        return np.bincount(self._of_query, weights=counted, minlength=self._num_queries).astype(np.float64)
+
+    def gain(self, depth: int) -> Floats:
+        """Return each query's sum of grades, those further down discounted."""
+        return self.total(self.grade / np.log2(self.place + 1), depth)
+
+    @property
+    def hits(self) -> Ints:
+        """How many relevant passages a query has down to each row; 0 where the row is not relevant itself."""
+        so_far = np.cumsum(self.relevant)
+        before = np.maximum.accumulate(np.where(self.place == 1, so_far - self.relevant, 0))
+        return np.where(self.relevant, so_far - before, 0)
+
+
+Metric = Callable[[Graded, Graded], Floats]
+"""From what a run found, and from all that is judged, the best first, to one value a query."""
+
+
+def reciprocal_rank(depth: int | None = None) -> Metric:
+    """Return the metric that is one over the place of the first relevant passage."""
+    return lambda found, judged: found.total((found.hits == 1) / found.place, depth)
+
+
+def precision(depth: int) -> Metric:
+    """Return the metric that is the share of relevant passages in the first places."""
+    return lambda found, judged: found.total(found.relevant, depth) / depth
+
+
+def recall(depth: int) -> Metric:
+    """Return the metric that is the share of all relevant passages that stand in the first places."""
+    return lambda found, judged: _share(found.total(found.relevant, depth), judged.total(judged.relevant))
+
+
+def average_precision(found: Graded, judged: Graded) -> Floats:
+    """Return the mean of the precisions at all relevant passages' places, 0 for those not found."""
+    return _share(found.total(found.hits / found.place), judged.total(judged.relevant))
+
+
+def ndcg(depth: int) -> Metric:
+    """Return the metric that is the share of the greatest possible gain."""
+    return lambda found, judged: _share(found.gain(depth), judged.gain(depth))
+
+
+def _share(part: Floats, whole: Floats) -> Floats:
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+
+
+METRICS: Mapping[str, Metric] = {
+    "MRR@10": reciprocal_rank(10),
+    "nDCG@10": ndcg(10),
+    "MAP": average_precision,
+    "P@10": precision(10),
+    "R@100": recall(100),
+    "R@1000": recall(1000),
 }
-
-# trec_eval is fed Python dictionaries, some 200 bytes a row: a hundred queries bound them, at any depth.
-QUERIES_AT_ONCE = 100
-
-Ranking = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -36,7 +92,7 @@ class PerQuery:
     """One value per metric and judged query, in the order of `query_ids`."""
 
     query_ids: list[str]
-    values: dict[str, NDArray[np.float64]]
+    values: dict[str, Floats]
     num_without_results: int
 
     def means(self) -> dict[str, float]:
@@ -44,73 +100,51 @@ class PerQuery:
         return {name: float(values.mean()) for name, values in self.values.items()}
 
 
-def per_query(qrels: pa.Table, run: pa.Table, metrics: Mapping[str, Measure] = METRICS) -> PerQuery:
+def per_query(qrels: pa.Table, run: pa.Table, metrics: Mapping[str, Metric] = METRICS) -> PerQuery:
     """Measure a run for every query with a judgment; one without results scores 0, unjudged ones are left out."""
-    judgments = _judgments(qrels)
-    query_ids = sorted(judgments)
-    place = {query_id: index for index, query_id in enumerate(query_ids)}
-    values = {name: np.zeros(len(query_ids)) for name in metrics}
-    measures = {name: _whole_ranking(measure) for name, measure in metrics.items()}
-    num_with_results = 0
-    for rankings in _rankings(run, judgments):
-        num_with_results += len(rankings)
-        judged = {query_id: judgments[query_id] for query_id in rankings}
-        evaluator = ir_measures.pytrec_eval.evaluator(set(measures.values()), judged)
-        found = {(m.query_id, m.measure): m.value for m in evaluator.iter_calc(rankings)}
-        for name, measure in measures.items():
-            for query_id in rankings:
-                value = found[query_id, measure]
-                values[name][place[query_id]] = value if value >= _smallest(metrics[name]) else 0.0
-    return PerQuery(query_ids, values, num_without_results=len(query_ids) - num_with_results)
-
-
-def _whole_ranking(measure: Measure) -> Measure:
-    """Return RR for RR@k, which ir_measures would hand to a provider that breaks ties the other way round."""
-    if measure.NAME != RR.NAME:
-        return measure
-    return type(measure)(**{key: value for key, value in measure.params.items() if key != "cutoff"})
-
-
-def _smallest(measure: Measure) -> float:
-    """Return the smallest value that counts: 1/k for RR@k, whose first relevant passage is at rank k or above."""
-    if measure.NAME != RR.NAME or "cutoff" not in measure.params:
-        return 0.0
-    return 1.0 / float(measure.params["cutoff"])
-
-
-def _judgments(qrels: pa.Table) -> dict[str, dict[str, int]]:
     if not qrels.num_rows:
         raise DatasetError("There are no judgments to measure against: choose an evaluate.split that has some.")
-    judgments: dict[str, dict[str, int]] = {}
-    columns = (qrels[name].to_pylist() for name in ("query_id", "passage_id", "relevance"))
-    for query_id, passage_id, relevance in zip(*columns, strict=True):
-        # Below 0 is "not relevant" to every metric here, but trec_eval indexes an array with it.
-        judgments.setdefault(query_id, {})[passage_id] = max(relevance, 0)
-    if sum(map(len, judgments.values())) != qrels.num_rows:
+    queries = _sorted_names(long_column(qrels, "query_id"))
+    run = run.filter(pc.is_in(run["query_id"].cast(queries.type), queries))
+    passages = _sorted_names(pa.chunked_array([long_column(table, "passage_id") for table in (qrels, run)]))
+    (judged_query, judged_passage), (of_query, passage) = (
+        (_numbers(table["query_id"], queries), _numbers(table["passage_id"], passages)) for table in (qrels, run)
+    )
+    pairs, first_rows = np.unique(judged_query * len(passages) + judged_passage, return_index=True)
+    if len(pairs) < qrels.num_rows:
         raise DatasetError("The judgments name the same passage twice for a query: keep one of them.")
-    return judgments
+    scores, grades = run["score"].to_numpy(), qrels["relevance"].to_numpy().astype(np.int64)
+    _check(queries, of_query, passage, scores)
+    # Below 0 is "not relevant" to every metric here.
+    grades = np.maximum(grades, 0)
+    wanted = of_query * len(passages) + passage
+    nearest = np.searchsorted(pairs, wanted).clip(max=len(pairs) - 1)
+    found_grades = np.where(pairs[nearest] == wanted, grades[first_rows[nearest]], 0)
+    order = np.lexsort((-passage, -scores, of_query))
+    found = Graded(of_query[order], found_grades[order], len(queries))
+    best = np.lexsort((-grades, judged_query))
+    judged = Graded(judged_query[best], grades[best], len(queries))
+    values = {name: metric(found, judged) for name, metric in metrics.items()}
+    return PerQuery(queries.to_pylist(), values, num_without_results=len(queries) - len(np.unique(of_query)))
 
 
-def _rankings(run: pa.Table, judged: Mapping[str, object]) -> Iterator[dict[str, Ranking]]:
-    """Yield the scored passages of judged queries, some queries at a time."""
-    query_ids, codes = by_query(run)
-    passage_ids, scores = long_column(run, "passage_id"), run["score"].to_numpy()
-    order = np.argsort(codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes, minlength=len(query_ids)))
-    starts = [0, *ends[:-1]]
-    wanted = [code for code, query_id in enumerate(query_ids) if query_id in judged]
-    for first in range(0, len(wanted), QUERIES_AT_ONCE):
-        rankings = {}
-        for code in wanted[first : first + QUERIES_AT_ONCE]:
-            rows = order[starts[code] : ends[code]]
-            rankings[query_ids[code]] = _ranking(query_ids[code], passage_ids.take(pa.array(rows)), scores[rows])
-        yield rankings
+def _sorted_names(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    names = column.unique()
+    return names.take(pc.array_sort_indices(names))
 
 
-def _ranking(query_id: str, passage_ids: pa.Array, scores: NDArray[np.float32]) -> Ranking:
-    if np.isnan(scores).any():
+def _numbers(column: pa.ChunkedArray, names: pa.Array) -> Ints:
+    """Return each value's place among the sorted names."""
+    return pc.index_in(column.cast(names.type), names).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+
+
+def _check(queries: pa.Array, of_query: Ints, passage: Ints, scores: NDArray[np.float32]) -> None:
+    """Refuse what has no place in a ranking."""
+    if (bad := np.flatnonzero(np.isnan(scores))).size:
+        query_id = queries[of_query[bad[0]]].as_py()
         raise DatasetError(f"The run has a score that is not a number for the query {query_id!r}: score it again.")
-    ranking = dict(zip(passage_ids.to_pylist(), scores.tolist(), strict=True))
-    if len(ranking) != len(scores):
+    order = np.lexsort((passage, of_query))
+    again = (np.diff(of_query[order]) == 0) & (np.diff(passage[order]) == 0)
+    if again.any():
+        query_id = queries[of_query[order[again.argmax()]]].as_py()
         raise DatasetError(f"The run names a passage twice for the query {query_id!r}: keep one of them.")
-    return ranking

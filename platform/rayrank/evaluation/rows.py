@@ -25,7 +25,11 @@ def ranked(table: pa.Table) -> pa.Table:
     """Return candidates ordered and numbered by score within each query; equal scores stay in the order of `rank`."""
     _, of_query = by_query(table)
     order = np.lexsort((table["rank"].to_numpy(), -table["score"].to_numpy(), of_query))
-    of_query = of_query[order]
+    ranks = pa.array(places(of_query[order]), pa.int32())
+    return table.take(order).set_column(2, table.schema.field("rank"), ranks)
+
+
+def places(of_query: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return each row's place in its query, from 1 on; rows of a query lie together."""
     begins = np.flatnonzero(np.diff(of_query, prepend=-1))
-    ranks = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order)))) + 1
-    return table.take(order).set_column(2, table.schema.field("rank"), pa.array(ranks, pa.int32()))
+    return np.arange(1, len(of_query) + 1) - np.repeat(begins, np.diff(np.append(begins, len(of_query))))
