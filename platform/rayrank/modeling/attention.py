@@ -1,7 +1,6 @@
 """Attention in which every layer has its own mask; it takes the place of SDPA in an encoder as it comes."""
 
 from collections.abc import Container
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,51 +9,27 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from rayrank.modeling.packed_attention import PackedMasks, Place
+from rayrank.modeling.layer_masks import LayerMasks, Place
+from rayrank.modeling.packed_attention import RowMasks, SpreadMasks
 
 PER_LAYER = "rayrank_per_layer"
 """The name under which transformers knows this attention."""
 
 
-@dataclass(frozen=True)
-class LayerMasks:
-    """What each layer of one batch sees: some layers STRM's mask or its learned bias, the others everything."""
-
-    layers: Container[int]
-    allowed: Tensor
-    """STRM's boolean (batch, 1, length, length) mask."""
-    present: Tensor
-    """(batch, length), False for padding."""
-    bias: Tensor | None = None
-    """(layers, heads), added to a logit where `allowed` is False instead of forbidding it."""
-
-    def of(self, layer: int, plain: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-        """Return the mask of one layer, boolean or to be added; `plain` is what it would have seen without STRM."""
-        if layer not in self.layers:
-            return plain
-        if self.bias is None:
-            return self.allowed
-        present = self.present[:, None, None, :]
-        # SDPA wants a mask to be added in the query's type, which autocast chooses.
-        bias = self.bias[layer].to(dtype)[:, None, None]
-        padding = torch.zeros_like(present, dtype=dtype).masked_fill(~present, -torch.inf)
-        return torch.where(present & ~self.allowed, bias, padding)
-
-
 def per_layer_sdpa(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
-    layer_masks: LayerMasks | PackedMasks | None = None, **options: Any,
+    layer_masks: LayerMasks | RowMasks | SpreadMasks | None = None, **options: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
     """Attend as SDPA does, with this layer's own mask; what an encoder's forward gets beyond its own arguments,
     such as `layer_masks`, it hands on to here."""
     query, key, value = separate(module, query, key, value)
-    if isinstance(layer_masks, PackedMasks):
-        place: Place = module.place  # type: ignore[assignment]
-        found = layer_masks.attend(place, query, key, value, options.get("dropout", 0.0))
-        return found.transpose(1, 2).contiguous(), None
-    if layer_masks is not None:
-        attention_mask = layer_masks.of(module.layer_idx, attention_mask, query.dtype)  # type: ignore[arg-type]
-    return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+    if layer_masks is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+    place: Place = module.place  # type: ignore[assignment]
+    if isinstance(layer_masks, LayerMasks):
+        return sdpa_attention_forward(module, query, key, value, layer_masks.of(place, query.dtype), **options)
+    found = layer_masks.attend(place, query, key, value, options.get("dropout", 0.0))
+    return found.transpose(1, 2).contiguous(), None
 
 
 def fuse_projections(base: PreTrainedModel) -> None:

@@ -46,8 +46,10 @@ class PackedBatch(NamedTuple):
     offsets: Tensor
     """Where each sequence begins, filling included, and the row's length."""
     num_inputs: int
+    widest: int
+    """The longest input's length."""
     longest: int
-    """No sequence is longer."""
+    """No sequence is longer, in any batch of these texts."""
 
     def positions(self) -> Tensor:
         """Return each position counted within its sequence."""
@@ -112,6 +114,7 @@ class PairTexts:
             seq,
             ends,
             len(total),
+            int(total.max(initial=1)),
             self.length,
         )
 

@@ -16,9 +16,20 @@ from transformers.utils import logging as transformers_logging
 
 from rayrank.config import EncoderConfig, StrmConfig
 from rayrank.errors import ConfigError
-from rayrank.modeling.attention import PER_LAYER, LayerMasks, numbers_its_layers, tell_places
+from rayrank.modeling.attention import PER_LAYER, numbers_its_layers, tell_places
 from rayrank.modeling.batches import PackedBatch, PaddedBatch
-from rayrank.modeling.packed_attention import LONG, compile_layers, layers_of, packed_masks
+from rayrank.modeling.layer_masks import LayerMasks
+from rayrank.modeling.packed_attention import (
+    LONG,
+    RUNS,
+    RowMasks,
+    SpreadMasks,
+    bounds_of,
+    compile_layers,
+    layers_of,
+    rectangle,
+    row_masks,
+)
 from rayrank.modeling.strm import PackedCodes, packed_codes, padded_mask
 from rayrank.pretrained import locate
 
@@ -95,7 +106,7 @@ class Encoder(nn.Module):
         if self.words is not None:
             allowed = padded_mask(batch.ids, mask, self.words, self.strm.representative)
             if self._per_layer:
-                options["layer_masks"] = LayerMasks(self.layers, allowed, mask.bool(), self._scaled_bias())
+                options["layer_masks"] = LayerMasks(mask.bool(), allowed, self._scaled_bias())
             else:
                 mask = allowed
         if getattr(self.base.config, "type_vocab_size", 0) > 1:
@@ -104,13 +115,10 @@ class Encoder(nn.Module):
         return states
 
     def _packed(self, batch: PackedBatch) -> Tensor:
-        if batch.ids.is_cuda and torch.is_grad_enabled():
+        learns = torch.is_grad_enabled()
+        if batch.ids.is_cuda and learns:
             self._compile_if_long()
-        seq = batch.seq.to(torch.int32)
-        codes = PackedCodes(seq, seq, seq)
-        if self.words is not None:
-            codes = packed_codes(batch.ids, seq, self.words, self.strm.representative)
-        masks = packed_masks(codes, batch.offsets, batch.longest, self._scaled_bias())
+        masks = self._spread_masks(batch) if learns else self._row_masks(batch)
         options: dict[str, Any] = {"layer_masks": masks}
         if getattr(self.base.config, "type_vocab_size", 0) > 1:
             options["token_type_ids"] = batch.token_types[None]
@@ -119,6 +127,21 @@ class Encoder(nn.Module):
         places = batch.positions()[None] + origin
         states: Tensor = self.base(batch.ids[None], position_ids=places, **options).last_hidden_state
         return states
+
+    def _row_masks(self, batch: PackedBatch) -> RowMasks:
+        seq = batch.seq.to(torch.int32)
+        codes = PackedCodes(seq, seq, seq)
+        if self.words is not None:
+            codes = packed_codes(batch.ids, seq, self.words, self.strm.representative)
+        return row_masks(codes, batch, self._scaled_bias())
+
+    def _spread_masks(self, batch: PackedBatch) -> SpreadMasks:
+        spread, allowed = rectangle(batch), None
+        if self.words is not None:
+            ids = batch.ids[spread.positions].view(spread.present.shape)
+            allowed = padded_mask(ids, spread.present, self.words, self.strm.representative)
+        masks = LayerMasks(spread.present, allowed, self._scaled_bias())
+        return SpreadMasks(spread, masks, bounds_of(batch.offsets, batch.longest))
 
     def _compile_if_long(self) -> None:
         now = time.monotonic()
@@ -129,7 +152,7 @@ class Encoder(nn.Module):
     def compile_training(self) -> None:
         """Compile the layers for packed rows of all lengths; training does so by itself when it goes on for long."""
         self._trained_since = math.inf
-        compile_layers(self.base, dynamic=True)
+        compile_layers(self.base, dynamic=True, runs=RUNS)
 
     def _scaled_bias(self) -> Tensor | None:
         if self.strm_bias is None:

@@ -15,10 +15,11 @@ from transformers.masking_utils import sdpa_mask
 
 from rayrank.config import StrmConfig
 from rayrank.errors import ConfigError
-from rayrank.modeling.attention import LayerMasks, separate
+from rayrank.modeling.attention import separate
 from rayrank.modeling.batches import PaddedBatch, PairTexts
 from rayrank.modeling.encoder import PAPER
 from rayrank.modeling.export import Exported
+from rayrank.modeling.layer_masks import LayerMasks
 from rayrank.modeling.predicted_types import types_for
 from rayrank.modeling.reranker import Reranker, relevance_score
 from rayrank.modeling.scorer import CPU_TOKENS, Scorer
@@ -228,7 +229,7 @@ def _attend(
     """Attend as SDPA does, step by step, and show the weights."""
     query, key, value = separate(module, query, key, value)
     if layer_masks is not None:
-        attention_mask = layer_masks.of(module.layer_idx, attention_mask, query.dtype)  # type: ignore[arg-type]
+        attention_mask = layer_masks.of(module.place, query.dtype)  # type: ignore[arg-type]
     logits = query @ key.transpose(2, 3) * (scaling or query.shape[-1] ** -0.5)
     if attention_mask is not None and attention_mask.dtype == torch.bool:
         attention_mask = torch.where(attention_mask, 0.0, -torch.inf)

@@ -19,8 +19,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from rayrank.errors import ConfigError
-from rayrank.modeling.attention import LayerMasks
 from rayrank.modeling.batches import PaddedBatch
+from rayrank.modeling.layer_masks import LayerMasks
 from rayrank.modeling.reranker import Reranker, relevance_score
 
 INPUTS, OUTPUT = list(PaddedBatch._fields), "scores"
@@ -138,9 +138,8 @@ def _attend(
     layer_masks: LayerMasks | None = None, scaling: float | None = None, **options: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
     if layer_masks is not None:
-        found = layer_masks.of(module.layer_idx, attention_mask, query.dtype)  # type: ignore[arg-type]
-        assert found is not None
-        attention_mask = found
+        # The node wants a row for each query, also where all have the same.
+        attention_mask = layer_masks.of(module.place, query.dtype).expand(-1, -1, query.shape[2], -1)  # type: ignore[arg-type]
     if attention_mask.dtype == torch.bool:
         attention_mask = torch.where(attention_mask, 0.0, -torch.inf)
     heads, size = int(query.shape[1]), int(query.shape[3])

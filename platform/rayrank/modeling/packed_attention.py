@@ -1,31 +1,33 @@
 """Attention over packed batches: one row of many sequences, each of which sees only itself.
 
-Layers with STRM go through FlexAttention, plain ones through FlashAttention, which knows no masks and is the faster.
-On a CPU, where neither can be trained, the same rules become one dense mask: the reference, not a fast path.
-FlexAttention's dropout leaves logits out before the softmax, not weights after it, which it cannot: what is left adds
-up to one then, where SDPA's adds up to one on average.
+Layers without STRM go through FlashAttention where there is one, which knows no masks. Those with it go through
+FlexAttention when they score: it asks of each two pieces whether one may attend to the other, and no mask is ever
+written down. When they learn, the row is spread out to a rectangle for SDPA, which has dropout where FlexAttention has
+none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from rayrank.modeling.batches import SHORT
+from rayrank.modeling.batches import SHORT, PackedBatch
+from rayrank.modeling.layer_masks import LayerMasks, Place
 from rayrank.modeling.strm import PackedCodes
 
-BLOCK, FINE_BLOCK = 128, 64
-"""Positions a block of the mask; blocks that no sequence spans cost nothing, so short ones cost less. The kernel that
-computes gradients has no blocks so short."""
+BLOCK = 64
+"""Positions a block of the mask; blocks that no sequence spans cost nothing, so short ones cost less."""
 
-SPREAD = 32
-"""STRM's bias is read from this times this places, by position: backward adds to each number it read, and where all
-pieces read one number they would wait for each other."""
+OPTIONS: Any = {"fwd_BLOCK_M": BLOCK, "fwd_BLOCK_N": BLOCK}
+
+RUNS = 4
+"""An encoder that learns is compiled in so many runs of layers: calling a graph takes a millisecond of a CPU, which
+twenty-four small ones would wait for, and as one graph BERT-large was not ready after 100 s."""
 
 LONG = 20.0
 """Seconds of work on a GPU after which layers are compiled: what is over sooner does not wait for that."""
@@ -33,99 +35,153 @@ LONG = 20.0
 OLDEST_WITH_FLASH = (8, 0)
 
 
-class Dropping(NamedTuple):
-    """Which weights of one layer dropout leaves out; not a mask, which would be size by size."""
-
-    of_heads: Tensor
-    of_queries: Tensor
-    of_keys: Tensor
-    limit: Tensor
-    """One number; not a Python one, for which the kernel would be compiled anew."""
-
-
-class Place(nn.Module):
-    """Where in the encoder an attention is; a tensor has the number, as graphs are compiled anew for other ints."""
-
-    number: Tensor
-
-    def __init__(self, layer: int, has_strm: bool) -> None:
-        super().__init__()
-        self.has_strm = has_strm
-        self.register_buffer("number", torch.tensor([layer]), persistent=False)
-
-
 @dataclass(frozen=True)
-class PackedMasks:
-    """What each layer of one packed batch sees: some layers STRM's mask or its learned bias, the others everything."""
+class Bounds:
+    """Where the sequences of a row begin and the row ends, as FlashAttention asks for it."""
 
-    codes: PackedCodes
-    fine: bool
-    """Whether blocks are the short ones."""
-    num_blocks: Tensor
-    """For each block of queries how many blocks of keys its sequences span."""
-    blocks: Tensor
-    """Which those are; the same numbers answer which queries a block of keys is for."""
-    bounds: Tensor
-    """Where sequences begin and the row ends; in scoring as many for every row of one length, the last ones alike."""
+    offsets: Tensor
     longest: int
     """No sequence is longer."""
     has_flash: bool
+    """Whether the device knows FlashAttention."""
+
+    def suit(self, query: Tensor) -> bool:
+        """Return whether FlashAttention takes such queries."""
+        return self.has_flash and query.dtype in (torch.bfloat16, torch.float16)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float = 0.0) -> Tensor:
+        """Return what each position reads of its whole sequence."""
+        # What torch.nn.attention.varlen_attn calls; that one has no dropout.
+        rows = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+        found = torch.ops.aten._flash_attention_forward(
+            *rows, self.offsets, self.offsets, self.longest, self.longest, dropout, False, False
+        )
+        attended: Tensor = found[0]
+        return attended.transpose(0, 1)[None]
+
+
+def bounds_of(offsets: Tensor, longest: int) -> Bounds:
+    """Return the bounds of a row."""
+    has_flash = offsets.is_cuda and torch.cuda.get_device_capability(offsets.device) >= OLDEST_WITH_FLASH
+    return Bounds(offsets.to(torch.int32), longest, has_flash)
+
+
+@dataclass(frozen=True)
+class RowMasks:
+    """What each layer of one packed batch sees while it scores."""
+
+    codes: PackedCodes
+    num_blocks: Tensor
+    """For each block of queries how many blocks of keys its sequences span."""
+    blocks: Tensor
+    """Which those are."""
+    bounds: Bounds
     bias: Tensor | None = None
     """(layers, heads), added to a logit where STRM would forbid it."""
 
     def attend(self, place: Place, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
         """Return what each position reads in one layer."""
-        changed = place.has_strm
-        if not changed and self.has_flash and query.dtype in (torch.bfloat16, torch.float16):
-            return _flash(query, key, value, self.bounds, self.longest, dropout)
-        bias = self.bias.index_select(0, place.number)[0] if changed and self.bias is not None else None
-        dropping = _dropping(dropout, query.shape[1], query.shape[2], query.device) if dropout else None
-        masked = changed and bias is None
-        if not query.is_cuda:
-            return _dense(query, key, value, masked, *self.codes, bias, dropping)
-        # Within a layer that is compiled as a whole the kernel becomes a part of it.
-        attend = _flex if torch.compiler.is_compiling() else _compiled()
-        return attend(
-            query, key, value, masked, *self.codes, bias, dropping, self.fine, self.num_blocks, self.blocks
-        )  # fmt: skip
+        compiling = torch.compiler.is_compiling()
+        # Within a layer that is compiled as a whole FlexAttention is the faster of the two, and a part of it.
+        if not place.has_strm and not compiling and self.bounds.suit(query):
+            return self.bounds.attend(query, key, value)
+        bias = place.bias(self.bias) if place.has_strm and self.bias is not None else None
+        masked = place.has_strm and bias is None
+        attend = _compiled() if query.is_cuda and not compiling else _flex
+        return attend(query, key, value, masked, *self.codes, bias, self.num_blocks, self.blocks)
 
 
-def packed_masks(
-    codes: PackedCodes, offsets: Tensor, longest: int, bias: Tensor | None = None
-) -> PackedMasks:  # fmt: skip
+def row_masks(codes: PackedCodes, batch: PackedBatch, bias: Tensor | None = None) -> RowMasks:
     """Return the masks of one batch; sequences lie in order, so a block's sequences span one run of blocks."""
-    fine = not torch.is_grad_enabled()
-    block = FINE_BLOCK if fine else BLOCK
-    low = offsets[codes.seq[::block].long()] // block
-    high = (offsets[codes.seq[block - 1 :: block].long() + 1] - 1) // block
+    offsets, size = batch.offsets, len(batch.ids)
+    low = offsets[codes.seq[::BLOCK].long()] // BLOCK
+    high = (offsets[codes.seq[BLOCK - 1 :: BLOCK].long() + 1] - 1) // BLOCK
     numbers = torch.arange(len(low), device=low.device)
     blocks = (low[:, None] + numbers).clamp(max=len(low) - 1)
     counts, blocks = (tensor.to(torch.int32)[None, None] for tensor in (high - low + 1, blocks))
-    size = len(codes.seq)
-    # Training's rows have a length of their own each time; scoring's do not, and its graph knows one number of bounds.
-    spare = 0 if torch.is_grad_enabled() else max(0, size // SHORT + size // longest + 2 - len(offsets))
-    bounds = functional.pad(offsets, (0, spare), value=size).to(torch.int32)
-    has_flash = offsets.is_cuda and torch.cuda.get_device_capability(offsets.device) >= OLDEST_WITH_FLASH
-    return PackedMasks(codes, fine, counts, blocks, bounds, longest, has_flash, bias)
+    # Rows of one length have as many bounds, whatever they hold: a graph knows one number of them.
+    spare = max(0, size // SHORT + size // batch.longest + 2 - len(offsets))
+    bounds = bounds_of(functional.pad(offsets, (0, spare), value=size), batch.longest)
+    return RowMasks(codes, counts, blocks, bounds, bias)
 
 
-def _flash(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, dropout: float) -> Tensor:
-    # What torch.nn.attention.varlen_attn calls; that one has no dropout.
-    rows = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-    found = torch.ops.aten._flash_attention_forward(*rows, bounds, bounds, longest, longest, dropout, False, False)
-    attended: Tensor = found[0]
-    return attended.transpose(0, 1)[None]
+@dataclass(frozen=True)
+class Rectangle:
+    """Where the positions of a packed row lie in a rectangle of its inputs, and the other way round."""
+
+    positions: Tensor
+    """The position that each place of the rectangle shows, one row after another; padding shows any."""
+    places: Tensor
+    """The place of each position; what fills the row up has that of any."""
+    present: Tensor
+    """(inputs, length), False for padding."""
+    is_input: Tensor
+    """Of each position: False for what fills the row up."""
+
+    def spread(self, states: Tensor) -> Tensor:
+        """Return (inputs, heads, length, size) states of (1, heads, positions, size) ones."""
+        rows = _taken(states[0].transpose(0, 1), self.positions, self.places, self.is_input)
+        return rows.view(*self.present.shape, *rows.shape[1:]).transpose(1, 2)
+
+    def packed(self, states: Tensor) -> Tensor:
+        """Return them end to end again."""
+        flat = states.transpose(1, 2).flatten(0, 1)
+        return _taken(flat, self.places, self.positions, self.present.flatten()).transpose(0, 1)[None]
+
+
+class _Taken(torch.autograd.Function):
+    """Rows in another order. Each that counts is taken once, so that its gradient is taken too, and never added up."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, taken: Tensor, back: Tensor, counts: Tensor) -> Tensor:
+        ctx.save_for_backward(back, counts)
+        return rows.index_select(0, taken)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        back, counts = ctx.saved_tensors
+        return gradient.index_select(0, back).masked_fill(~counts[:, None, None], 0), None, None, None
+
+
+def _taken(rows: Tensor, taken: Tensor, back: Tensor, counts: Tensor) -> Tensor:
+    return _Taken.apply(rows, taken, back, counts)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def rectangle(batch: PackedBatch) -> Rectangle:
+    """Return the rectangle of a batch's inputs; its width is a multiple of eight, which kernels ask for."""
+    width = -(-batch.widest // 8) * 8
+    count, size = batch.num_inputs, len(batch.ids)
+    starts, ends = batch.offsets[:count], batch.offsets[1 : count + 1]
+    within = torch.arange(width, device=batch.ids.device)
+    positions = (starts[:, None] + within).clamp(max=size - 1).flatten()
+    is_input = batch.seq < count
+    places = (batch.seq * width + batch.positions()).masked_fill(~is_input, 0)
+    return Rectangle(positions, places, within < (ends - starts)[:, None], is_input)
+
+
+@dataclass(frozen=True)
+class SpreadMasks:
+    """What each layer of one packed batch sees while it learns."""
+
+    rectangle: Rectangle
+    masks: LayerMasks
+    bounds: Bounds
+
+    def attend(self, place: Place, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+        """Return what each position reads in one layer."""
+        if not place.has_strm and self.bounds.suit(query):
+            return self.bounds.attend(query, key, value, dropout)
+        query, key, value = (self.rectangle.spread(tensor) for tensor in (query, key, value))
+        mask = self.masks.of(place, query.dtype)
+        found = functional.scaled_dot_product_attention(query, key, value, mask, dropout)
+        return self.rectangle.packed(found)
 
 
 def _flex(
     query: Tensor, key: Tensor, value: Tensor, masked: bool, seq: Tensor, word: Tensor, open_to: Tensor,
-    bias: Tensor | None, dropping: Dropping | None, fine: bool, num_blocks: Tensor, blocks: Tensor,
+    bias: Tensor | None, num_blocks: Tensor, blocks: Tensor,
 ) -> Tensor:  # fmt: skip
-    size, block = query.shape[2], FINE_BLOCK if fine else BLOCK
-    options = {"fwd_BLOCK_M": block, "fwd_BLOCK_N": block} if fine else None
-    # Short blocks are for scoring, which has no gradients.
-    places = 1 if fine else SPREAD
-    spread = None if bias is None else bias[:, None, None].expand(-1, places, places)
+    size = query.shape[2]
 
     def plain(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return seq[q] == seq[k]
@@ -133,86 +189,73 @@ def _flex(
     def strm(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (word[q] == word[k]) | (open_to[k] == seq[q])
 
-    def changed(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        if spread is not None:
-            score = torch.where(strm(b, h, q, k), score, score + spread[h, q % places, k % places])
-        if dropping is not None:
-            score = torch.where(_kept(dropping, h, q, k), score, -torch.inf)
-        return score
+    def biased(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        assert bias is not None
+        return torch.where(strm(b, h, q, k), score, score + bias[h])
 
     mask = BlockMask(
-        (size, size), num_blocks, blocks, None, None, num_blocks, blocks, None, None, (block, block),
+        (size, size), num_blocks, blocks, None, None, num_blocks, blocks, None, None, (BLOCK, BLOCK),
         strm if masked else plain,
     )  # fmt: skip
-    score_mod = None if bias is None and dropping is None else changed
     found: Tensor = flex_attention(
         query,
         key,
         value,
-        score_mod=score_mod,
+        score_mod=None if bias is None else biased,
         block_mask=mask,
-        kernel_options=options,  # type: ignore[arg-type]
+        kernel_options=OPTIONS,
     )
     return found
 
 
 @cache
 def _compiled() -> Callable[..., Tensor]:
-    _keep_whole()
-    # For rows of any length: training's differ from step to step.
+    # For rows of any length: a model that is measured between epochs never sees the same one.
     return torch.compile(_flex, dynamic=True)
 
 
-def compile_layers(base: nn.Module, dynamic: bool, backend: str | Callable[..., Any] = "inductor") -> None:
-    """Compile an encoder's layers, FlexAttention's kernel inside; for each length of rows, or dynamic, once for all."""
-    _keep_whole()
-    # One after another they share what is compiled; as one graph BERT-large was not ready after 100 s.
-    for layer in layers_of(base) or [base]:
-        layer.compile(dynamic=dynamic, backend=backend)
+class _Run(nn.Module):
+    """Layers one after another, as one to compile."""
+
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, states: Tensor, *given: Any, **options: Any) -> Tensor:
+        """Return what the last layer makes of the states."""
+        for layer in self.layers:
+            states = layer._call_impl(states, *given, **options)  # type: ignore[no-untyped-call]
+        return states
+
+
+def compile_layers(
+    base: nn.Module, dynamic: bool, runs: int | None = None, backend: str | Callable[..., Any] = "inductor"
+) -> None:
+    """Compile an encoder's layers one by one, or in some runs of them; for each length of rows, or dynamic, for all."""
+    # Several workers' graphs would be cut where gradients are exchanged, in the midst of a layer.
+    torch._dynamo.config.optimize_ddp = False
+    # The last layer has a hook that the others have not: it must not run their graph.
+    torch._dynamo.config.skip_nnmodule_hook_guards = False
+    layers = layers_of(base)
+    if not layers:
+        base.compile(dynamic=dynamic, backend=backend)
+        return
+    size = max(1, len(layers) // runs) if runs else 1
+    for start in range(0, len(layers), size):
+        first, *others = layers[start : start + size]
+        run = _Run([first, *others])
+        run.compile(dynamic=dynamic, backend=backend)
+        # As `first.compile` would do it: what the model is made of, its weights' names too, stays as it is.
+        first._compiled_call_impl = run.__call__
+        for layer in others:
+            layer._compiled_call_impl = _as_it_is
+
+
+def _as_it_is(states: Tensor, *given: Any, **options: Any) -> Tensor:
+    """What a layer does that the first of its run has done already."""
+    return states
 
 
 def layers_of(base: nn.Module) -> list[nn.Module]:
     """Return the layers of an encoder built as BERT is, none of another."""
     return list(getattr(getattr(base, "encoder", None), "layer", None) or [])
-
-
-def _keep_whole() -> None:
-    # Several workers' graphs are cut where gradients are exchanged, which FlexAttention does not survive.
-    torch._dynamo.config.optimize_ddp = False
-    # The last layer has a hook that the others have not: it must not run their graph.
-    torch._dynamo.config.skip_nnmodule_hook_guards = False
-
-
-def _dense(
-    query: Tensor, key: Tensor, value: Tensor, masked: bool, seq: Tensor, word: Tensor, open_to: Tensor,
-    bias: Tensor | None, dropping: Dropping | None,
-) -> Tensor:  # fmt: skip
-    same = seq[:, None] == seq
-    allowed = (word[:, None] == word) | (open_to == seq[:, None])
-    mask = torch.zeros(query.shape[1:3] + key.shape[2:3], dtype=query.dtype, device=query.device)
-    if bias is not None:
-        mask = torch.where(allowed, mask, bias[:, None, None].to(query.dtype))
-    if dropping is not None:
-        heads, places = (torch.arange(count, device=query.device) for count in query.shape[1:3])
-        mask = mask.masked_fill(~_kept(dropping, heads[:, None, None], places[:, None], places), -torch.inf)
-    mask = mask.masked_fill(~(allowed if masked else same), -torch.inf)
-    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-
-
-def _dropping(share: float, heads: int, size: int, device: torch.device) -> Dropping:
-    """Return a random number for each head, query and key of one layer, and the limit below which a weight drops."""
-    of_heads, of_queries, of_keys = (
-        torch.randint(1 << bits, (count,), device=device, dtype=torch.int32)
-        for bits, count in ((15, heads), (16, size), (16, size))
-    )
-    # Odd, so that no two numbers become one.
-    return Dropping(of_heads | 1, of_queries, of_keys, torch.full((1,), share * (1 << 16), device=device).int())
-
-
-def _kept(dropping: Dropping, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """Return whether a weight stays: the numbers of its place mixed, which backward can compute again."""
-    # Sixteen bits by fifteen: nothing overflows, which compilers do not agree on.
-    mixed = ((dropping.of_queries[query] ^ dropping.of_keys[key]) * dropping.of_heads[head]) & 0xFFFF
-    mixed = ((mixed ^ (mixed >> 8)) * 28411) & 0xFFFF
-    # A piece always sees itself, so that no softmax is over nothing.
-    return (mixed >= dropping.limit[0]) | (query == key)

@@ -16,10 +16,11 @@ from rayrank.config import StrmConfig
 from rayrank.modeling.attention import fuse_projections
 from rayrank.modeling.batches import PackedBatch, PaddedBatch, PairTexts
 from rayrank.modeling.encoder import Encoder
-from rayrank.modeling.packed_attention import Place, _dense, _dropping, _flex, _kept, compile_layers, packed_masks
+from rayrank.modeling.layer_masks import LayerMasks, Place
+from rayrank.modeling.packed_attention import SpreadMasks, _flex, bounds_of, compile_layers, rectangle, row_masks
 from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.scorer import Scorer
-from rayrank.modeling.strm import PackedCodes, packed_codes
+from rayrank.modeling.strm import packed_codes, padded_mask
 from rayrank.text.pairs import Ragged, Rows
 from rayrank.text.words import CONTINUES, STARTS
 
@@ -121,10 +122,12 @@ def test_packed_and_padded_batches_have_the_same_logits_and_gradients(
         gradients = {
             name: weight.grad.clone() for name, weight in reranker.named_parameters() if weight.grad is not None
         }
-        found.append((logits.detach(), gradients))
+        with torch.no_grad():
+            found.append((logits.detach(), reranker(batch), gradients))
 
-    (padded, padded_gradients), (packed, packed_gradients) = found
+    (padded, _, padded_gradients), (packed, scored, packed_gradients) = found
     assert torch.allclose(padded, packed, atol=1e-5)
+    assert torch.allclose(padded, scored, atol=1e-5)
     assert padded.std() > 0.01
     assert padded_gradients.keys() == packed_gradients.keys()
     for name, gradient in padded_gradients.items():
@@ -191,18 +194,26 @@ def test_layers_share_what_is_compiled_and_the_last_computes_first_positions_alo
     assert not any(module._compiled_call_impl for module in copied.modules())
 
 
-@pytest.mark.parametrize("form", ["off", "bias"])
-def test_training_on_rows_of_all_lengths_compiles_as_often_as_on_one(form: str) -> None:
-    source, reranker, counter = texts(), model(FORMS[form]).train(), CompileCounterWithBackend("eager")
+@pytest.mark.parametrize("form", ["off", "mask from layer 1", "bias"])
+def test_runs_of_layers_learn_as_the_layers_do_and_are_compiled_once_for_rows_of_all_lengths(form: str) -> None:
+    source, plain, counter = texts(), model(FORMS[form]), CompileCounterWithBackend("eager")
+    in_runs = copy.deepcopy(plain)
     torch._dynamo.reset()
-    compile_layers(reranker.encoder.base, dynamic=True, backend=counter)
+    compile_layers(in_runs.encoder.base, dynamic=True, runs=2, backend=counter)
     compiled = []
     for seed in range(4):
-        queries, passages = rows(8 + 5 * seed, seed)
-        reranker(source.packed(queries, passages, 512 + 128 * seed, CPU)).sum().backward()
+        batch = source.packed(*rows(8 + 5 * seed, seed), 512 + 128 * seed, CPU)
+        logits = [reranker(batch) for reranker in (plain, in_runs)]
+        for found in logits:
+            found.square().sum().backward()
         compiled.append(counter.frame_count)
+        assert torch.allclose(*logits, atol=1e-5)
 
-    assert compiled[0] == compiled[-1]
+    assert compiled[0] == compiled[-1] > 1
+    assert plain.state_dict().keys() == in_runs.state_dict().keys()
+    for (name, weight), (_, other) in zip(plain.named_parameters(), in_runs.named_parameters(), strict=True):
+        assert weight.grad is not None
+        assert torch.allclose(weight.grad, other.grad, rtol=1e-4, atol=1e-3), name
 
 
 @pytest.mark.parametrize(("kind", "packed"), [("bert", False), ("bert", True), ("roberta", True), ("albert", False)])
@@ -230,61 +241,46 @@ def test_the_rest_of_the_last_layer_is_computed_at_first_positions_alone() -> No
     assert sizes == [batch.ids.numel(), batch.ids.numel(), 12]
 
 
-def test_dropout_leaves_out_its_share_of_what_others_say_anew_each_time() -> None:
-    places, heads = torch.arange(200), torch.arange(4)[:, None, None]
-    torch.manual_seed(0)
-    first, second = (_kept(_dropping(0.3, 4, 200, CPU), heads, places[:, None], places) for _ in range(2))
-    others = ~torch.eye(200, dtype=torch.bool)
-
-    assert first[:, ~others].all()
-    for kept in (first, second):
-        assert kept[:, others].float().mean() == pytest.approx(0.7, abs=0.01)
-        # No head, query or key is better off than others.
-        for dim in ((1, 2), (0, 2), (0, 1)):
-            spread = kept.float().mean(dim)
-            assert (spread - 0.7).abs().max() < 0.1
-    agree = (first == second)[:, others].float().mean()
-    assert agree == pytest.approx(0.7**2 + 0.3**2, abs=0.02)
-    assert (first[0] == first[1])[others].float().mean() == pytest.approx(0.7**2 + 0.3**2, abs=0.02)
-
-
 @pytest.mark.parametrize("device", [CPU, GPU], ids=str)
-def test_what_dropout_leaves_is_what_a_dense_mask_leaves(device: torch.device) -> None:
-    source, (queries, passages) = texts(), rows(12)
-    batch = source.packed(queries, passages, 512, device)
-    masks = packed_masks(PackedCodes(*[batch.seq.to(torch.int32)] * 3), batch.offsets, batch.longest)
-    query, key, value = torch.randn(3, 1, 2, 512, 16, device=device)
-    torch.manual_seed(1)
-    found = masks.attend(Place(0, has_strm=False), query, key, value, dropout=0.2)
-    torch.manual_seed(1)
-    dropping = _dropping(0.2, 2, 512, device)
+def test_attention_drops_its_share_of_what_others_say_anew_each_time_and_nothing_when_it_scores(
+    device: torch.device,
+) -> None:
+    batch = texts().packed(*rows(12), 512, device)
+    spread = rectangle(batch)
+    masks = SpreadMasks(spread, LayerMasks(spread.present, None), bounds_of(batch.offsets, batch.longest))
+    query, key = torch.zeros(2, 1, 2, 512, 16, device=device)
+    value = torch.ones_like(query)
+    place = Place(0, has_strm=False).to(device)
+    whole, first, second = (masks.attend(place, query, key, value, dropout) for dropout in (0.0, 0.3, 0.3))
 
-    kept = _kept(
-        dropping,
-        torch.arange(2, device=device)[:, None, None],
-        *torch.meshgrid(*[torch.arange(512, device=device)] * 2, indexing="ij"),
-    )
-    logits = (query @ key.mT) / 4
-    logits = logits.masked_fill(~kept | (batch.seq[:, None] != batch.seq), -torch.inf)
-    assert torch.allclose(found, logits.softmax(-1) @ value, atol=1e-5)
+    assert torch.allclose(whole, value)
+    inputs = first[:, :, spread.is_input]
+    assert inputs.mean().item() == pytest.approx(1, abs=0.02)
+    assert inputs.std() > 0.1
+    assert not torch.equal(first, second)
 
 
 @pytest.mark.skipif(not (which("g++") and platform.machine() == "x86_64"), reason="FlexAttention has no kernel here")
-def test_the_compiled_kernel_computes_what_the_dense_mask_says() -> None:
-    source, (queries, passages) = texts(), rows(12)
-    batch, words = source.packed(queries, passages, 512, CPU), np.arange(VOCABULARY, dtype=np.int8) % 2
-    codes = packed_codes(batch.ids, batch.seq, torch.from_numpy(words))
-    with torch.inference_mode():
-        masks = packed_masks(codes, batch.offsets, batch.longest)
+@pytest.mark.parametrize("form", ["mask", "bias"])
+def test_the_compiled_kernel_computes_what_a_rectangle_says(form: str) -> None:
+    batch, words = texts().packed(*rows(12), 512, CPU), torch.arange(VOCABULARY, dtype=torch.int8) % 2
+    spread, bias = rectangle(batch), torch.randn(3, 2) if form == "bias" else None
+    allowed = padded_mask(batch.ids[spread.positions].view(spread.present.shape), spread.present, words)
+    masks = row_masks(packed_codes(batch.ids, batch.seq, words), batch, bias)
     query, key, value = torch.randn(3, 1, 2, 512, 16)
-    # The bias asks all that the mask asks, and to compile takes long.
-    bias, dropping = torch.randn(2), _dropping(0.2, 2, 512, CPU)
-    parts = (query, key, value, False, *codes, bias, dropping)
+    place = Place(1, has_strm=True)
+    own = None if bias is None else bias[1]
 
     with torch.inference_mode():
         # For one length: for any, the compiler for CPUs writes C++ that is none.
-        found = torch.compile(_flex, dynamic=False)(*parts, masks.fine, masks.num_blocks, masks.blocks)
-        assert torch.allclose(found, _dense(*parts), atol=1e-5)
+        found = torch.compile(_flex, dynamic=False)(
+            query, key, value, own is None, *masks.codes, own, masks.num_blocks, masks.blocks
+        )
+        expected = SpreadMasks(spread, LayerMasks(spread.present, allowed, bias), masks.bounds)
+        inputs = spread.is_input
+        assert torch.allclose(
+            found[:, :, inputs], expected.attend(place, query, key, value, 0.0)[:, :, inputs], atol=1e-5
+        )
 
 
 def test_passages_without_a_piece_are_scored_by_their_query_alone() -> None:
