@@ -26,11 +26,12 @@ from torch._dynamo.utils import counters
 from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
 
 from benchmarks.made import ENCODERS, made_reranker, made_texts
-from rayrank.config import MINILM, StrmConfig
+from rayrank.config import MINILM, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.modeling.batches import PairTexts
+from rayrank.modeling.export import Exported, score, settings_of
 from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.scorer import Scorer, hasten
-from rayrank.text.pairs import Ragged, Rows, SpecialIds, prefixes
+from rayrank.text.pairs import Rows
 from rayrank.text.pieces import load_tokenizer
 
 BATCH_SIZES = (32, 128, 512)
@@ -68,7 +69,7 @@ def main() -> None:
     ]
     sides += [Side(name, lambda scorer=scorer: scorer(rows, rows)) for name, scorer in scorers.items()]
     packed = scorers["packed, STRM"]
-    sides.append(Side("packed, STRM, from text", lambda: from_text(packed, words, tokenizer)))
+    sides.append(Side("packed, STRM, from text", lambda: from_text(packed.model, words, tokenizer)))
     for turn in range(arguments.repeats + 1):
         for side in sides:
             torch.cuda.reset_peak_memory_stats()
@@ -116,15 +117,10 @@ def as_words(texts: PairTexts, tokenizer: PreTrainedTokenizerFast) -> list[tuple
     return list(zip(queries, passages, strict=True))
 
 
-def from_text(scorer: Scorer, words: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> object:
+def from_text(model: Reranker, words: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> object:
     """Tokenise the pairs and score them."""
-    queries, passages = (
-        Ragged.of(tokenizer([pair[side] for pair in words], add_special_tokens=False)["input_ids"]) for side in (0, 1)
-    )
-    starts = prefixes(queries, None, SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id), 64)
-    texts = PairTexts(starts, passages, 180, tokenizer.pad_token_id, tokenizer.sep_token_id)
-    rows = np.arange(len(words))
-    return Scorer(scorer.model, texts)(rows, rows)
+    settings = settings_of(model, InputConfig(length=180, query_type=False), QueryTypesConfig(), ())
+    return score(Exported(model, tokenizer, settings), *map(list, zip(*words, strict=True)))
 
 
 def ceiling() -> float:

@@ -83,6 +83,11 @@ class PairTexts:
     sep_id: int
     _there: dict[torch.device, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
+    def since(self, row: int, others: "PairTexts") -> "PairTexts":
+        """Return the texts from a row on, and then others."""
+        starts, passages = self.starts.since(row) + others.starts, self.passages.since(row) + others.passages
+        return PairTexts(starts, passages, self.length, self.pad_id, self.sep_id)
+
     def lengths(self, query_rows: Rows, passage_rows: Rows) -> Rows:
         """Return how long each pair's input is."""
         prefix, body = pair_lengths(self.starts, self.passages, query_rows, passage_rows, self.length)

@@ -9,6 +9,7 @@ a kind of its own, which transformers and sentence-transformers refuse, instead 
 import json
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
@@ -44,6 +45,9 @@ INT8, CALIBRATION, GOLDEN, TYPER = "model-int8.onnx", "calibration.json", "golde
 """What a folder may have besides."""
 OWN_KIND = "rayrank"
 """The model type of folders that only `load` opens; no version of transformers knows it."""
+
+TOKENISED_AHEAD = 2_048
+"""Pairs whose texts become ids at a time while a GPU scores those before them."""
 
 Content = TypeVar("Content")
 
@@ -255,8 +259,27 @@ def score(
     exported: Exported, queries: Sequence[str], passages: Sequence[str], types: Sequence[str] | None = None
 ) -> NDArray[np.float32]:  # fmt: skip
     """Return the score of each query and its passage; `types` are needed if the model was trained with them."""
-    rows = np.arange(len(queries))
-    return scorer_of(exported, pair_texts(exported, queries, passages, types))(rows, rows)
+    size = _tokenised_at_once(exported, len(queries))
+
+    def tokenised(start: int) -> PairTexts:
+        part = slice(start, start + size)
+        return pair_texts(exported, queries[part], passages[part], None if types is None else types[part])
+
+    scores, texts, done = [], tokenised(0), 0
+    with ThreadPoolExecutor(max_workers=1) as ahead:
+        for block in ahead.map(tokenised, range(size, len(queries), size)):
+            texts = texts.since(done, block)
+            scorer = Scorer(exported.model, texts)
+            done = scorer.num_whole()
+            scores.append(scorer(np.arange(done), np.arange(done)))
+    rest = np.arange(done, len(texts.starts))
+    return np.concatenate([*scores, scorer_of(exported, texts)(rest, rest)])
+
+
+def _tokenised_at_once(exported: Exported, count: int) -> int:
+    on_gpu = exported.int8 is None and next(exported.model.parameters()).is_cuda
+    # A CPU would tokenise ahead at the expense of what it scores.
+    return TOKENISED_AHEAD if on_gpu else max(1, count)
 
 
 def scorer_of(exported: Exported, texts: PairTexts) -> Scorer | OnnxScorer:

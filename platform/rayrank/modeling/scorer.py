@@ -79,6 +79,12 @@ class Scorer:
         """Return a scorer of other texts by the same model."""
         return Scorer(self.model, texts, self.tokens, self._shorter)
 
+    def num_whole(self) -> int:
+        """Return how many pairs, row by row of the texts, fill packed rows; what is left of them would not."""
+        rows = np.arange(len(self._texts.starts))
+        *_, last = [rows[:1], *self._packed(self._texts.lengths(rows, rows))]
+        return int(last[0])
+
     def __call__(self, query_rows: Rows, passage_rows: Rows) -> NDArray[np.float32]:
         """Return the score of each (query row, passage row); where memory runs out, with half the budget from then."""
         was_training = self.model.training

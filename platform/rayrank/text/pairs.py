@@ -36,6 +36,16 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    def __add__(self, other: "Ragged") -> "Ragged":
+        """Return these rows and then those."""
+        offsets = np.concatenate([self.offsets, self.offsets[-1] + other.offsets[1:] - other.offsets[0]])
+        ends = (ragged.values[ragged.offsets[0] : ragged.offsets[-1]] for ragged in (self, other))
+        return Ragged(np.concatenate(list(ends)), offsets - offsets[0])
+
+    def since(self, row: int) -> "Ragged":
+        """Return the rows from one on."""
+        return Ragged(self.values, self.offsets[row:])
+
     def lengths(self, rows: Rows) -> Rows:
         return self.offsets[rows + 1] - self.offsets[rows]
 

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,5 +77,5 @@ class PieceEncoder:
         encoded = [encoding.ids for encoding in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
         offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
         np.cumsum([len(ids) for ids in encoded], out=offsets[1:])
-        flat = np.fromiter((piece for ids in encoded for piece in ids), dtype=np.int32, count=int(offsets[-1]))
+        flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int32, count=int(offsets[-1]))
         return pa.LargeListArray.from_arrays(offsets, flat)

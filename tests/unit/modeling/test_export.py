@@ -21,6 +21,8 @@ from transformers import (
 from rayrank.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.errors import ConfigError, StorageError
 from rayrank.evaluation.calibration import fit
+from rayrank.modeling import export as export_module
+from rayrank.modeling import scorer as scorer_module
 from rayrank.modeling.encoder import Encoder, load_encoder
 from rayrank.modeling.export import Exported, Settings, check_golden, export, load, score, settings_of
 from rayrank.modeling.golden import GoldenPair
@@ -98,6 +100,22 @@ def test_a_folder_scores_bit_for_bit_as_the_model_it_was_made_of(
     assert len(np.unique(scores(after))) == len(QUERIES)
     assert after.settings == before.settings
     assert after.settings.strm == (PLAIN if strm.representative == "all" else strm)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 6, 100])
+@pytest.mark.parametrize("types", [True, False])
+def test_texts_tokenised_ahead_of_their_scores_score_as_all_at_once(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, types: bool
+) -> None:
+    model = exported(tiny(tokenizer, StrmConfig()), tokenizer, tmp_path / "model", types)
+    kinds = TYPES * 5 if types else None
+    expected = score(model, QUERIES * 5, PASSAGES * 5, kinds)
+    # As on a GPU, with rows that hold a few pairs.
+    monkeypatch.setattr(export_module, "_tokenised_at_once", lambda exported, count: size)
+    monkeypatch.setattr(scorer_module, "CPU_TOKENS", 60)
+
+    assert np.allclose(score(model, QUERIES * 5, PASSAGES * 5, kinds), expected, atol=1e-5)
+    assert len(score(model, [], [], [] if types else None)) == 0
 
 
 def test_weights_come_back_as_they_were(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:

@@ -94,3 +94,12 @@ def test_a_column_of_lists_is_read_as_it_is_also_when_sliced() -> None:
 def test_a_prefix_that_leaves_no_room_is_refused() -> None:
     with pytest.raises(ValueError, match="no room for a prefix of 9"):
         inputs(Ragged.of([range(9)]), Ragged.of([[1]]), np.array([0]), np.array([0]), 2, length=8)
+
+
+def test_rows_from_one_on_and_then_others_are_those_rows() -> None:
+    rng = random.Random(0)
+    first, second = ([[rng.randrange(99) for _ in range(rng.randint(0, 5))] for _ in range(7)] for _ in range(2))
+    for row in range(8):
+        joined = Ragged.of(first).since(row) + Ragged.of(second).since(2)
+        assert [joined[place].tolist() for place in range(len(joined))] == first[row:] + second[2:]
+        assert joined.offsets[0] == 0
