@@ -4,8 +4,8 @@
 
 The corpus is generated, about a hundred word pieces a pair; the model is MiniLM-L6 with a fresh head; candidates are
 random, so the scores mean nothing. `whole` is all of the stage on a Ray that runs already: the model's start, and what
-is compiled once. `running` is the second half of its files, which a compiled model wrote if the first half took longer
-than it waits with that. What the scorer alone reaches is measured after it has compiled.
+is compiled, if there is enough to do. `running` is the second half of its files. What the scorer alone reaches is
+measured after it has compiled.
 """
 
 import argparse

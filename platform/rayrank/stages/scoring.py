@@ -1,7 +1,6 @@
 """Scores of a trained model for the candidates of whole splits, through Ray Data on a pool of GPU or CPU actors."""
 
 import json
-import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -19,7 +18,6 @@ from rayrank.config import ResourcesConfig, RunConfig
 from rayrank.errors import StorageError
 from rayrank.evaluation.lookup import PairLookup
 from rayrank.evaluation.rows import by_query
-from rayrank.modeling.packed_attention import LONG
 from rayrank.modeling.saved import load_reranker
 from rayrank.modeling.scorer import Scorer, halve, hasten
 from rayrank.progress import progress
@@ -33,6 +31,9 @@ from rayrank.training.setups import inputs_of, tokenizer_of
 PAIRS = 50_000
 """Pairs a file, seconds on a GPU: a kill loses those being scored, and at worst those being written."""
 
+WORTH_COMPILING = 60.0
+"""Seconds that what is left must take at least: on a GPU compiling took nine, and what followed a sixth less."""
+
 
 def score(stage: str, model: str, splits: list[str], config: RunConfig, store: Store) -> Artifact:
     """Return the candidates of some splits under a model's score; `rank` stays the first stage's."""
@@ -45,13 +46,20 @@ def score(stage: str, model: str, splits: list[str], config: RunConfig, store: S
     items = _items(candidates, splits)
     start_ray()
     actors, cpus, gpus = _pool(config.resources)
-    totals = {"num_candidates": 0, "score_seconds": 0.0}
-    with progress(stage, sum(item["count"] for item in items), "pairs") as advance:
+    totals, num_pairs = {"num_candidates": 0, "score_seconds": 0.0}, sum(item["count"] for item in items)
+    with progress(stage, num_pairs, "pairs") as advance:
         for facts in make_missing(
             artifact,
             items,
             PairScorer,
-            {"artifact": artifact, "model": model, "config": config, "store": store, "threads": cpus},
+            {
+                "artifact": artifact,
+                "model": model,
+                "config": config,
+                "store": store,
+                "threads": cpus,
+                "num_pairs": num_pairs // actors,
+            },
             actors=actors,
             cpus=cpus,
             gpus=gpus,
@@ -68,7 +76,9 @@ class PairScorer(PartitionWorker):
 
     calls = 2
 
-    def __init__(self, artifact: Artifact, model: str, config: RunConfig, store: Store, threads: int) -> None:
+    def __init__(
+        self, artifact: Artifact, model: str, config: RunConfig, store: Store, threads: int, num_pairs: int
+    ) -> None:
         self._artifact = artifact
         self._candidates = store.require("candidates", config)
         self._inputs = inputs_of(config, store, {})
@@ -81,7 +91,7 @@ class PairScorer(PartitionWorker):
         words = word_table(tokenizer_of(config, store))
         reranker = load_reranker(store.require(model, config), config, words).to(device)
         halve(reranker)
-        self._scorer, self._seconds = Scorer(reranker, self._inputs.texts), 0.0
+        self._scorer, self._left, self._rates = Scorer(reranker, self._inputs.texts), num_pairs, list[float]()
         # One thread has the device; while it scores a slice, the calls write the last one and prepare the next.
         self._device = ThreadPoolExecutor(max_workers=1)
 
@@ -107,12 +117,14 @@ class PairScorer(PartitionWorker):
 
     def _score(self, queries: Rows, passages: Rows) -> tuple[NDArray[np.float32], float]:
         started = time.monotonic()
-        if self._seconds > LONG:
+        # The first slice waits for kernels, so its rate says nothing of the others.
+        if len(self._rates) > 1 and self._left > WORTH_COMPILING * self._rates[-1]:
             hasten(self._scorer.model)
-            self._seconds = -math.inf
+            self._left = 0
         scores = self._scorer(queries, passages)
         seconds = time.monotonic() - started
-        self._seconds += seconds
+        self._left -= len(scores)
+        self._rates.append(len(scores) / seconds)
         return scores, seconds
 
 
