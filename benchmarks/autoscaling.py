@@ -24,9 +24,9 @@ from typing import Any
 
 from ray import serve
 
+from benchmarks.endpoint import Work, endpoint, made_work
 from benchmarks.load import Load, Sample, ask, figures, percentile
 from benchmarks.load_plot import autoscaling_png
-from benchmarks.serve import Work, endpoint, made_work
 
 SIZES = (4, 12)
 """Passages of a request: few, so that every second has some requests to be judged by."""

@@ -13,42 +13,30 @@ small to find a passage again, except those that --repeated asks for.
 
 import argparse
 import json
-import logging
 import math
 import os
-import random
 import signal
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
 import numpy as np
-import ray
 import torch
-from ray import serve
 
+from benchmarks.endpoint import LENGTH, Work, endpoint, made_work
 from benchmarks.load import HEADER, Point, ask, figures
 from benchmarks.load_plot import load_png
 from benchmarks.made import ENCODERS
-from benchmarks.pairs import TextPairs, read_pairs
-from benchmarks.peer_server import free_port, running
-from benchmarks.score import exported
-from rayrank.config import StrmConfig
-from rayrank.modeling.export import export, load, pair_texts, scorer_of
-from rayrank.modeling.onnx_graph import int8, onnx_graph
+from benchmarks.peer_server import running
+from rayrank.modeling.export import load, pair_texts, scorer_of
 from rayrank.modeling.scorer import hasten
-from serve.app import build
 from serve.model import ENTRY
-
-LENGTH = 180
-"""Word pieces of a pair at most."""
 
 SHARES = (0.3, 0.5, 0.7, 0.8, 0.9)
 """Of its saturation that a server is offered; ours is offered the peer's loads too."""
@@ -59,21 +47,12 @@ OVERLOAD = 1.2
 TRIES = 4
 """Loads more in search of the highest one that is carried."""
 
+COMPARED = 8
+"""Requests whose scores by both servers must be alike."""
+
 PEER = "CrossEncoder"
 ONE, FASTAPI = 1, 40
 """Requests that the peer scores at once."""
-
-
-class Work(NamedTuple):
-    """What is asked for."""
-
-    model: str
-    bodies: str
-    """A file with a request a line."""
-    pairs: TextPairs
-    """All pairs of all requests."""
-    pairs_per_request: float
-    seconds: float
 
 
 @dataclass
@@ -185,31 +164,6 @@ def parsed() -> argparse.Namespace:
     return arguments
 
 
-def made_work(
-    arguments: argparse.Namespace, folder: Path, sizes: tuple[int, int], repeated: float = 0.0, encoder: str = "minilm"
-) -> Work:  # fmt: skip
-    """Write the model and the requests into a folder."""
-    plain = exported(LENGTH, StrmConfig(form="off"), encoder)
-    graph = int8(onnx_graph(plain.model)) if arguments.backend == "onnx-int8" else None
-    export(str(folder / "model"), plain.model, plain.tokenizer, plain.settings, "", graph)
-    texts, rng = read_pairs(arguments.data, arguments.pairs), random.Random(13)
-    queries: list[str] = []
-    passages: list[str] = []
-    bodies = []
-    while len(passages) < arguments.pairs:
-        count, start = rng.randint(*sizes), len(passages)
-        same = round(repeated * count)
-        chosen = texts.passages[:same] + texts.passages[start + same : start + count]
-        # Scores as they are, so that the two servers' can be compared.
-        bodies.append(json.dumps({"query": texts.queries[start], "texts": chosen, "raw_scores": True}))
-        queries += [texts.queries[start]] * len(chosen)
-        passages += chosen
-    file = folder / "bodies.jsonl"
-    file.write_text("\n".join(bodies))
-    pairs = TextPairs(queries, passages, texts.source)
-    return Work(str(folder / "model"), str(file), pairs, len(passages) / len(bodies), arguments.seconds)
-
-
 def better(arguments: argparse.Namespace, sides: Sequence[Side]) -> Side:
     """Saturate servers one after the other, and return the one with the most pairs a second."""
     for side in sides:
@@ -220,10 +174,13 @@ def better(arguments: argparse.Namespace, sides: Sequence[Side]) -> Side:
 
 
 def first_scores(side: Side) -> list[float]:
-    """Return the scores of the first request, in its order."""
-    body = Path(side.work.bodies).read_text().partition("\n")[0]
-    answer = httpx.post(side.url, content=body, headers={"Content-Type": "application/json"}, timeout=120)
-    return [rank["score"] for rank in sorted(answer.raise_for_status().json(), key=lambda rank: rank["index"])]
+    """Return the scores of the first requests, in their order."""
+    found: list[float] = []
+    for body in Path(side.work.bodies).read_text().split("\n")[:COMPARED]:
+        answer = httpx.post(side.url, content=body, headers={"Content-Type": "application/json"}, timeout=120)
+        ranks = sorted(answer.raise_for_status().json(), key=lambda rank: rank["index"])
+        found += [rank["score"] for rank in ranks]
+    return found
 
 
 def in_turns(arguments: argparse.Namespace, ours: Side) -> list[tuple[float, float]]:
@@ -265,25 +222,6 @@ def settings(arguments: argparse.Namespace, work: Work) -> dict[str, Any]:
         },
         "batching": {"cache_pieces": 4 * arguments.passages[1] * (LENGTH + ENTRY)},
     }
-
-
-@contextmanager
-def endpoint(settings: dict[str, Any]) -> Iterator[str]:
-    """Run the endpoint on a Ray of its own; yields the URL to ask."""
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    # Ray's workers give way to all other processes, as the peer does not.
-    ray.init(
-        address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING,
-        _system_config={"worker_niceness": 0},
-    )  # fmt: skip
-    try:
-        port = free_port()
-        serve.start(http_options={"host": "127.0.0.1", "port": port})
-        serve.run(build(settings), route_prefix="/")
-        yield f"http://127.0.0.1:{port}/rerank"
-    finally:
-        # All that Ray started here, Serve too.
-        ray.shutdown()
 
 
 def report(

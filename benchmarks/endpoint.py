@@ -1,0 +1,80 @@
+"""What the benchmarks of the endpoint share: a model and requests on disk, and an endpoint that serves the model."""
+
+import argparse
+import json
+import logging
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ray
+from ray import serve as ray_serve
+
+from benchmarks.pairs import TextPairs, read_pairs
+from benchmarks.peer_server import free_port
+from benchmarks.score import exported
+from rayrank.config import StrmConfig
+from rayrank.modeling.export import export
+from rayrank.modeling.onnx_graph import int8, onnx_graph
+from serve.app import build
+
+LENGTH = 180
+"""Word pieces of a pair at most."""
+
+
+class Work(NamedTuple):
+    """What is asked for."""
+
+    model: str
+    bodies: str
+    """A file with a request a line."""
+    pairs: TextPairs
+    """All pairs of all requests."""
+    pairs_per_request: float
+    seconds: float
+
+
+def made_work(
+    arguments: argparse.Namespace, folder: Path, sizes: tuple[int, int], repeated: float = 0.0, encoder: str = "minilm"
+) -> Work:  # fmt: skip
+    """Write the model and the requests into a folder."""
+    plain = exported(LENGTH, StrmConfig(form="off"), encoder)
+    graph = int8(onnx_graph(plain.model)) if arguments.backend == "onnx-int8" else None
+    export(str(folder / "model"), plain.model, plain.tokenizer, plain.settings, "", graph)
+    texts, rng = read_pairs(arguments.data, arguments.pairs), random.Random(13)
+    queries: list[str] = []
+    passages: list[str] = []
+    bodies = []
+    while len(passages) < arguments.pairs:
+        count, start = rng.randint(*sizes), len(passages)
+        same = round(repeated * count)
+        chosen = texts.passages[:same] + texts.passages[start + same : start + count]
+        # Scores as they are, so that the two servers' can be compared.
+        bodies.append(json.dumps({"query": texts.queries[start], "texts": chosen, "raw_scores": True}))
+        queries += [texts.queries[start]] * len(chosen)
+        passages += chosen
+    file = folder / "bodies.jsonl"
+    file.write_text("\n".join(bodies))
+    pairs = TextPairs(queries, passages, texts.source)
+    return Work(str(folder / "model"), str(file), pairs, len(passages) / len(bodies), arguments.seconds)
+
+
+@contextmanager
+def endpoint(settings: dict[str, Any]) -> Iterator[str]:
+    """Run the endpoint on a Ray of its own; yields the URL to ask."""
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    # Ray's workers give way to all other processes, as the peer does not.
+    ray.init(
+        address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING,
+        _system_config={"worker_niceness": 0},
+    )  # fmt: skip
+    try:
+        port = free_port()
+        ray_serve.start(http_options={"host": "127.0.0.1", "port": port})
+        ray_serve.run(build(settings), route_prefix="/")
+        yield f"http://127.0.0.1:{port}/rerank"
+    finally:
+        # All that Ray started here, Serve too.
+        ray.shutdown()
