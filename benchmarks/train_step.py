@@ -3,7 +3,7 @@
     python -m benchmarks.train_step [--encoder large] [--lists 16] [--size 6] [--steps 20] [--repeats 3]
 
 Each step is a forward, a backward, clipping and AdamW, in bfloat16 autocast on a GPU. `padded` pads a batch to its
-longest pair, as a plain training loop does; `grouped` is this project's step where there is no FlexAttention; `packed`
+longest pair, as a plain training loop does; `grouped` is this project's step where rows are not packed; `packed`
 is the step on a GPU. The sides take turns on the same lists. On a CPU, which has no packed path, two sides are left.
 """
 
@@ -38,7 +38,7 @@ def padded(model: Reranker, texts: PairTexts, rows: Rows) -> Tensor:
 
 
 def grouped(model: Reranker, texts: PairTexts, rows: Rows) -> Tensor:
-    """Return them as training does without FlexAttention."""
+    """Return them as training does where it does not pack."""
     model.encoder.packs = False
     return pair_logits(model, texts, rows, rows)
 

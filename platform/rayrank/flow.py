@@ -73,11 +73,14 @@ FLOW: dict[str, Step] = {
         ignores=("training.dev_queries",),
     ),
     "pointwise": Step(
-        (*_MODEL, "pointwise"), lambda config: (*_pairs(config), *_pretrained(config)), "jobs.train_pointwise"
+        (*_MODEL, "pointwise"),
+        lambda config: (*_pairs(config), *_pretrained(config)),
+        "jobs.train_pointwise",
+        version=2,
     ),
     "noise": Step((), lambda config: (*_pairs(config), "pointwise"), "jobs.filter_noise"),
     "noise_report": Step(("noise",), lambda config: (*_pairs(config), "noise"), "jobs.filter_noise"),
-    "listwise": Step((*_MODEL, "listwise", "noise"), _of_listwise, "jobs.train_listwise"),
+    "listwise": Step((*_MODEL, "listwise", "noise"), _of_listwise, "jobs.train_listwise", version=2),
     "rank_pointwise": Step((), lambda config: (*_pairs(config), "pointwise"), "jobs.evaluate --run pointwise"),
     "rank_listwise": Step((), lambda config: (*_pairs(config), "listwise"), "jobs.evaluate --run drbert"),
     "evaluate": Step(("evaluate",), _of_evaluate, "jobs.evaluate"),

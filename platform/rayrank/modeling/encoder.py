@@ -21,7 +21,7 @@ from rayrank.modeling.batches import PackedBatch, PaddedBatch
 from rayrank.modeling.layer_masks import LayerMasks
 from rayrank.modeling.packed_attention import (
     LONG,
-    RUNS,
+    RUN,
     RowMasks,
     SpreadMasks,
     bounds_of,
@@ -152,7 +152,7 @@ class Encoder(nn.Module):
     def compile_training(self) -> None:
         """Compile the layers for packed rows of all lengths; training does so by itself when it goes on for long."""
         self._trained_since = math.inf
-        compile_layers(self.base, dynamic=True, runs=RUNS)
+        compile_layers(self.base, dynamic=True, run=RUN)
 
     def _scaled_bias(self) -> Tensor | None:
         if self.strm_bias is None:

@@ -259,21 +259,23 @@ def score(
     exported: Exported, queries: Sequence[str], passages: Sequence[str], types: Sequence[str] | None = None
 ) -> NDArray[np.float32]:  # fmt: skip
     """Return the score of each query and its passage; `types` are needed if the model was trained with them."""
-    size = _tokenised_at_once(exported, len(queries))
+    size, encode = _tokenised_at_once(exported, len(queries)), _piece_encoder(exported)
 
     def tokenised(start: int) -> PairTexts:
         part = slice(start, start + size)
-        return pair_texts(exported, queries[part], passages[part], None if types is None else types[part])
+        kinds = None if types is None else types[part]
+        return pair_texts(exported, queries[part], passages[part], kinds, encode)
 
-    scores, texts, done = [], tokenised(0), 0
+    texts, scores, done = tokenised(0), [], 0
+    scorer = scorer_of(exported, texts)
     with ThreadPoolExecutor(max_workers=1) as ahead:
         for block in ahead.map(tokenised, range(size, len(queries), size)):
             texts = texts.since(done, block)
-            scorer = Scorer(exported.model, texts)
-            done = scorer.num_whole()
+            scorer = scorer.over(texts)
+            done = scorer.num_whole() if isinstance(scorer, Scorer) else 0
             scores.append(scorer(np.arange(done), np.arange(done)))
     rest = np.arange(done, len(texts.starts))
-    return np.concatenate([*scores, scorer_of(exported, texts)(rest, rest)])
+    return np.concatenate([*scores, scorer(rest, rest)])
 
 
 def _tokenised_at_once(exported: Exported, count: int) -> int:
@@ -288,18 +290,23 @@ def scorer_of(exported: Exported, texts: PairTexts) -> Scorer | OnnxScorer:
 
 
 def pair_texts(
-    exported: Exported, queries: Sequence[str], passages: Sequence[str], types: Sequence[str] | None = None
+    exported: Exported, queries: Sequence[str], passages: Sequence[str], types: Sequence[str] | None = None,
+    encode: PieceEncoder | None = None,
 ) -> PairTexts:  # fmt: skip
     """Return texts as the ids that pairs are made of."""
     tokenizer, settings = exported.tokenizer, exported.settings
     if (types is None) == settings.input.query_type:
         wanted = "one type a query" if settings.input.query_type else "no types"
         raise ConfigError(f"input.query_type={settings.input.query_type} asks for {wanted}: pass types accordingly.")
-    encode = PieceEncoder(tokenizer.backend_tokenizer.to_str(), settings.input.length)
+    encode = encode or _piece_encoder(exported)
     kinds = None if types is None else _ragged(encode, types)
     special = SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id)
     starts = prefixes(_ragged(encode, queries), kinds, special, settings.input.query_length)
     return PairTexts(starts, _ragged(encode, passages), settings.input.length, tokenizer.pad_token_id, special.sep)
+
+
+def _piece_encoder(exported: Exported) -> PieceEncoder:
+    return PieceEncoder(exported.tokenizer.backend_tokenizer.to_str(), exported.settings.input.length)
 
 
 def _ragged(encode: PieceEncoder, texts: Sequence[str]) -> Ragged:

@@ -1,9 +1,9 @@
 """Attention over packed batches: one row of many sequences, each of which sees only itself.
 
-Layers without STRM go through FlashAttention where there is one, which knows no masks. Those with it go through
-FlexAttention when they score: it asks of each two pieces whether one may attend to the other, and no mask is ever
-written down. When they learn, the row is spread out to a rectangle for SDPA, which has dropout where FlexAttention has
-none.
+Layers without STRM go through FlashAttention where there is one, which knows no masks. Those with it, and all that are
+compiled to score, go through FlexAttention: it asks of each two pieces whether one may attend to the other, and no mask
+is ever written down. When they learn, the row is spread out to a rectangle for SDPA, which has dropout where
+FlexAttention has none. Its masks are then as large as for padded batches; a bias has one for each head.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,12 +25,12 @@ BLOCK = 64
 
 OPTIONS: Any = {"fwd_BLOCK_M": BLOCK, "fwd_BLOCK_N": BLOCK}
 
-RUNS = 4
-"""An encoder that learns is compiled in so many runs of layers: calling a graph takes a millisecond of a CPU, which
-twenty-four small ones would wait for, and as one graph BERT-large was not ready after 100 s."""
+RUN = 1 / 4
+"""The share of an encoder's layers that are compiled as one graph when it learns: a CPU takes a millisecond to call a
+graph, which twenty-four small ones would wait for, and all of BERT-large as one was not ready after 100 s."""
 
 LONG = 20.0
-"""Seconds of work on a GPU after which layers are compiled: what is over sooner does not wait for that."""
+"""Seconds of training on a GPU after which layers are compiled: what is over sooner does not wait for that."""
 
 OLDEST_WITH_FLASH = (8, 0)
 
@@ -82,7 +82,7 @@ class RowMasks:
     def attend(self, place: Place, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
         """Return what each position reads in one layer."""
         compiling = torch.compiler.is_compiling()
-        # Within a layer that is compiled as a whole FlexAttention is the faster of the two, and a part of it.
+        # Within a layer that is compiled as a whole FlexAttention becomes a part of the graph, FlashAttention does not.
         if not place.has_strm and not compiling and self.bounds.suit(query):
             return self.bounds.attend(query, key, value)
         bias = place.bias(self.bias) if place.has_strm and self.bias is not None else None
@@ -210,7 +210,7 @@ def _flex(
 
 @cache
 def _compiled() -> Callable[..., Tensor]:
-    # For rows of any length: a model that is measured between epochs never sees the same one.
+    # For rows of any length, so that it is compiled once in a process, whatever is scored there.
     return torch.compile(_flex, dynamic=True)
 
 
@@ -229,9 +229,9 @@ class _Run(nn.Module):
 
 
 def compile_layers(
-    base: nn.Module, dynamic: bool, runs: int | None = None, backend: str | Callable[..., Any] = "inductor"
+    base: nn.Module, dynamic: bool, run: float = 0, backend: str | Callable[..., Any] = "inductor"
 ) -> None:
-    """Compile an encoder's layers one by one, or in some runs of them; for each length of rows, or dynamic, for all."""
+    """Compile an encoder's layers one by one, or in runs of a share of them; dynamic, for rows of all lengths."""
     # Several workers' graphs would be cut where gradients are exchanged, in the midst of a layer.
     torch._dynamo.config.optimize_ddp = False
     # The last layer has a hook that the others have not: it must not run their graph.
@@ -240,13 +240,13 @@ def compile_layers(
     if not layers:
         base.compile(dynamic=dynamic, backend=backend)
         return
-    size = max(1, len(layers) // runs) if runs else 1
+    size = max(1, int(run * len(layers)))
     for start in range(0, len(layers), size):
         first, *others = layers[start : start + size]
-        run = _Run([first, *others])
-        run.compile(dynamic=dynamic, backend=backend)
+        whole = _Run([first, *others])
+        whole.compile(dynamic=dynamic, backend=backend)
         # As `first.compile` would do it: what the model is made of, its weights' names too, stays as it is.
-        first._compiled_call_impl = run.__call__
+        first._compiled_call_impl = whole.__call__
         for layer in others:
             layer._compiled_call_impl = _as_it_is
 

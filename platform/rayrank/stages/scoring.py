@@ -1,6 +1,7 @@
 """Scores of a trained model for the candidates of whole splits, through Ray Data on a pool of GPU or CPU actors."""
 
 import json
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -46,20 +47,15 @@ def score(stage: str, model: str, splits: list[str], config: RunConfig, store: S
     items = _items(candidates, splits)
     start_ray()
     actors, cpus, gpus = _pool(config.resources)
-    totals, num_pairs = {"num_candidates": 0, "score_seconds": 0.0}, sum(item["count"] for item in items)
-    with progress(stage, num_pairs, "pairs") as advance:
+    totals, left = {"num_candidates": 0, "score_seconds": 0.0}, sum(item["count"] for item in items)
+    with progress(stage, left, "pairs") as advance:
+        for item in items:
+            item["left"], left = left / actors, left - item["count"]
         for facts in make_missing(
             artifact,
             items,
             PairScorer,
-            {
-                "artifact": artifact,
-                "model": model,
-                "config": config,
-                "store": store,
-                "threads": cpus,
-                "num_pairs": num_pairs // actors,
-            },
+            {"artifact": artifact, "model": model, "config": config, "store": store, "threads": cpus},
             actors=actors,
             cpus=cpus,
             gpus=gpus,
@@ -76,9 +72,7 @@ class PairScorer(PartitionWorker):
 
     calls = 2
 
-    def __init__(
-        self, artifact: Artifact, model: str, config: RunConfig, store: Store, threads: int, num_pairs: int
-    ) -> None:
+    def __init__(self, artifact: Artifact, model: str, config: RunConfig, store: Store, threads: int) -> None:
         self._artifact = artifact
         self._candidates = store.require("candidates", config)
         self._inputs = inputs_of(config, store, {})
@@ -91,7 +85,7 @@ class PairScorer(PartitionWorker):
         words = word_table(tokenizer_of(config, store))
         reranker = load_reranker(store.require(model, config), config, words).to(device)
         halve(reranker)
-        self._scorer, self._left, self._rates = Scorer(reranker, self._inputs.texts), num_pairs, list[float]()
+        self._scorer, self._rates, self._hastened = Scorer(reranker, self._inputs.texts), list[float](), False
         # One thread has the device; while it scores a slice, the calls write the last one and prepare the next.
         self._device = ThreadPoolExecutor(max_workers=1)
 
@@ -103,7 +97,7 @@ class PairScorer(PartitionWorker):
                 f"{self._candidates.path(item['file'])} names queries or passages that the corpus does not have: "
                 f"delete the folder {self._candidates.url} and run again."
             )
-        scores, seconds = self._device.submit(self._score, queries, passages).result()
+        scores, seconds = self._device.submit(self._score, queries, passages, item["left"]).result()
         scored = found.append_column(CANDIDATES.field("score"), pa.array(scores, pa.float32()))
         facts = {"num_candidates": len(scored), "score_seconds": round(seconds, 3)}
         self._artifact.write_table(item["name"], scored.replace_schema_metadata({FACTS: json.dumps(facts).encode()}))
@@ -115,15 +109,14 @@ class PairScorer(PartitionWorker):
         _, of_query = by_query(rows)
         return rows, np.append(np.flatnonzero(np.diff(of_query, prepend=-1)), len(rows))
 
-    def _score(self, queries: Rows, passages: Rows) -> tuple[NDArray[np.float32], float]:
+    def _score(self, queries: Rows, passages: Rows, left: float) -> tuple[NDArray[np.float32], float]:
         started = time.monotonic()
         # The first slice waits for kernels, so its rate says nothing of the others.
-        if len(self._rates) > 1 and self._left > WORTH_COMPILING * self._rates[-1]:
+        if not self._hastened and left > WORTH_COMPILING * max(self._rates[1:], default=math.inf):
             hasten(self._scorer.model)
-            self._left = 0
+            self._hastened = True
         scores = self._scorer(queries, passages)
         seconds = time.monotonic() - started
-        self._left -= len(scores)
         self._rates.append(len(scores) / seconds)
         return scores, seconds
 

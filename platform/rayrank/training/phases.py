@@ -29,8 +29,8 @@ DEV_METRIC = "MRR@10"
 LENGTH_GROUPS, SMALLEST_GROUP = 4, 32
 """A padded batch goes through the model in so many groups of like lengths, none smaller than a device can use."""
 
-PACKED_STEP = 2048
-"""Packed rows grow in such steps: the kernel wants whole blocks."""
+PACKED_STEP = 256
+"""Packed rows grow in such steps: products like whole blocks, and memory that was used before fits again."""
 
 
 @dataclass(frozen=True)
