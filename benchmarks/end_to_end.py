@@ -27,8 +27,9 @@ from benchmarks.pairs import read_pairs
 from benchmarks.score import exported
 from rayrank.config import StrmConfig
 from rayrank.evaluation.run_files import write_trec
-from rayrank.modeling.export import Exported, export, pair_texts
+from rayrank.modeling.export import Exported, export
 from rayrank.modeling.scorer import Scorer, hasten
+from rayrank.modeling.text_scorer import pair_texts
 from rayrank.records import CANDIDATES
 from rayrank.text.pairs import Rows
 

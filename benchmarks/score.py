@@ -27,10 +27,11 @@ from sentence_transformers import CrossEncoder
 from benchmarks.made import made_reranker
 from benchmarks.pairs import TextPairs, read_pairs
 from rayrank.config import MINILM, InputConfig, QueryTypesConfig, StrmConfig
-from rayrank.modeling.export import Exported, export, pair_texts, score, settings_of
+from rayrank.modeling.export import Exported, export, settings_of
 from rayrank.modeling.onnx_graph import int8, onnx_graph
 from rayrank.modeling.onnx_scorer import OnnxScorer
 from rayrank.modeling.scorer import CPU_TOKENS, Scorer, pools
+from rayrank.modeling.text_scorer import pair_texts, score
 from rayrank.text.pieces import load_tokenizer
 
 PEER = "CrossEncoder"

@@ -28,9 +28,10 @@ from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
 from benchmarks.made import ENCODERS, made_reranker, made_texts
 from rayrank.config import MINILM, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.modeling.batches import PairTexts
-from rayrank.modeling.export import Exported, score, settings_of
+from rayrank.modeling.export import Exported, settings_of
 from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.scorer import Scorer, hasten
+from rayrank.modeling.text_scorer import score
 from rayrank.text.pairs import Rows
 from rayrank.text.pieces import load_tokenizer
 

@@ -46,7 +46,8 @@ def run(arguments: Arguments, config: RunConfig) -> dict[str, Any]:
 
 def _checked(settings: "Settings") -> tuple["Exported", str]:
     """Open the folder and refuse one that does not score as training did."""
-    from rayrank.modeling.export import check_golden, load
+    from rayrank.modeling.export import load
+    from rayrank.modeling.text_scorer import check_golden
 
     backend = settings.get("backend", "torch")
     exported = load(settings["model"], backend)

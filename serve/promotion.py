@@ -19,9 +19,10 @@ from rayrank.evaluation.agreement import kendall_tau, rank_biased_overlap
 from rayrank.evaluation.metrics import METRICS, per_query
 from rayrank.evaluation.significance import Comparison, Interval, compare, mean_interval
 from rayrank.evaluation.table import difference_text, p_text
-from rayrank.modeling.export import Exported, score
+from rayrank.modeling.export import Exported
 from rayrank.modeling.golden import GoldenPair, Parity, parity
 from rayrank.modeling.predicted_types import types_for
+from rayrank.modeling.text_scorer import score
 from serve.config import KEYS
 from serve.targets import Live, Settings
 

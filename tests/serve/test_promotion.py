@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 import yaml
 
-from rayrank.modeling.export import export, load, score
+from rayrank.modeling.export import export, load
 from rayrank.modeling.golden import GoldenPair
+from rayrank.modeling.text_scorer import score
 from tests.serve.conftest import clients, free_port, make_model
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,14 +9,11 @@ a kind of its own, which transformers and sentence-transformers refuse, instead 
 import json
 import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-import numpy as np
 import safetensors.torch
 import torch
-from numpy.typing import NDArray
 from pydantic import ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
@@ -26,15 +23,11 @@ from rayrank.artifacts import MANIFEST, Artifact
 from rayrank.config import Backend, InputConfig, QueryTypesConfig, Section, StrmConfig
 from rayrank.errors import ConfigError, StorageError
 from rayrank.evaluation.calibration import Calibration
-from rayrank.modeling.batches import PairTexts
 from rayrank.modeling.encoder import Encoder, quiet
-from rayrank.modeling.golden import GOLDEN_PAIRS, GoldenPair, Parity, parity
-from rayrank.modeling.onnx_scorer import OnnxScorer
+from rayrank.modeling.golden import GOLDEN_PAIRS, GoldenPair
 from rayrank.modeling.reranker import RELEVANT, Reranker
-from rayrank.modeling.scorer import Scorer
 from rayrank.modeling.typer import Typer, copy_typer, load_typer
-from rayrank.text.pairs import Ragged, SpecialIds, prefixes
-from rayrank.text.pieces import PieceEncoder, load_tokenizer
+from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
 
 if TYPE_CHECKING:
@@ -45,9 +38,6 @@ INT8, CALIBRATION, GOLDEN, TYPER = "model-int8.onnx", "calibration.json", "golde
 """What a folder may have besides."""
 OWN_KIND = "rayrank"
 """The model type of folders that only `load` opens; no version of transformers knows it."""
-
-TOKENISED_AHEAD = 2_048
-"""Pairs whose texts become ids at a time while a GPU scores those before them."""
 
 Content = TypeVar("Content")
 
@@ -244,74 +234,6 @@ def load(folder: str, backend: Backend = "torch") -> Exported:
     model = Reranker(Encoder(base, word_table(tokenizer), settings.strm), num_outputs=1)
     model.load_state_dict(weights)
     return Exported(model.eval(), tokenizer, settings, int8, calibration, golden, typer)
-
-
-def check_golden(exported: Exported) -> Parity:
-    """Score the golden pairs from their texts and compare with training; a folder without any is refused."""
-    pairs = exported.golden
-    if not pairs:
-        raise ConfigError(f"The model has no {GOLDEN} to be checked with: export it again, with its candidates there.")
-    types = [pair.query_type or "" for pair in pairs] if exported.settings.input.query_type else None
-    return parity(pairs, score(exported, [pair.query for pair in pairs], [pair.passage for pair in pairs], types))
-
-
-def score(
-    exported: Exported, queries: Sequence[str], passages: Sequence[str], types: Sequence[str] | None = None
-) -> NDArray[np.float32]:  # fmt: skip
-    """Return the score of each query and its passage; `types` are needed if the model was trained with them."""
-    size, encode = _tokenised_at_once(exported, len(queries)), _piece_encoder(exported)
-
-    def tokenised(start: int) -> PairTexts:
-        part = slice(start, start + size)
-        kinds = None if types is None else types[part]
-        return pair_texts(exported, queries[part], passages[part], kinds, encode)
-
-    texts, scores, done = tokenised(0), [], 0
-    scorer = scorer_of(exported, texts)
-    with ThreadPoolExecutor(max_workers=1) as ahead:
-        for block in ahead.map(tokenised, range(size, len(queries), size)):
-            texts = texts.since(done, block)
-            scorer = scorer.over(texts)
-            done = scorer.num_whole() if isinstance(scorer, Scorer) else 0
-            scores.append(scorer(np.arange(done), np.arange(done)))
-    rest = np.arange(done, len(texts.starts))
-    return np.concatenate([*scores, scorer(rest, rest)])
-
-
-def _tokenised_at_once(exported: Exported, count: int) -> int:
-    on_gpu = exported.int8 is None and next(exported.model.parameters()).is_cuda
-    # A CPU would tokenise ahead at the expense of what it scores.
-    return TOKENISED_AHEAD if on_gpu else max(1, count)
-
-
-def scorer_of(exported: Exported, texts: PairTexts) -> Scorer | OnnxScorer:
-    """Return what scores pairs of these texts with the backend that the folder was opened for."""
-    return Scorer(exported.model, texts) if exported.int8 is None else OnnxScorer(exported.int8, texts)
-
-
-def pair_texts(
-    exported: Exported, queries: Sequence[str], passages: Sequence[str], types: Sequence[str] | None = None,
-    encode: PieceEncoder | None = None,
-) -> PairTexts:  # fmt: skip
-    """Return texts as the ids that pairs are made of."""
-    tokenizer, settings = exported.tokenizer, exported.settings
-    if (types is None) == settings.input.query_type:
-        wanted = "one type a query" if settings.input.query_type else "no types"
-        raise ConfigError(f"input.query_type={settings.input.query_type} asks for {wanted}: pass types accordingly.")
-    encode = encode or _piece_encoder(exported)
-    kinds = None if types is None else _ragged(encode, types)
-    special = SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id)
-    starts = prefixes(_ragged(encode, queries), kinds, special, settings.input.query_length)
-    return PairTexts(starts, _ragged(encode, passages), settings.input.length, tokenizer.pad_token_id, special.sep)
-
-
-def _piece_encoder(exported: Exported) -> PieceEncoder:
-    return PieceEncoder(exported.tokenizer.backend_tokenizer.to_str(), exported.settings.input.length)
-
-
-def _ragged(encode: PieceEncoder, texts: Sequence[str]) -> Ragged:
-    lists = encode(texts)
-    return Ragged(lists.values.to_numpy(), lists.offsets.to_numpy())
 
 
 def _typer(folder: Path) -> Typer | None:

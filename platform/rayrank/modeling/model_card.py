@@ -179,7 +179,7 @@ def _use(settings: Settings, portable: bool) -> str:
     kind = settings.types[0] if settings.types else "description"
     types = f', types=["{kind}", "{kind}"]' if settings.input.query_type else ""
     ours = (
-        "```python\nfrom rayrank.modeling.export import load, score\n\n"
+        "```python\nfrom rayrank.modeling.export import load\nfrom rayrank.modeling.text_scorer import score\n\n"
         'exported = load("this/folder")\n'
         f'score(exported, queries=["a query", "a query"], passages=["a passage", "another"]{types})\n```'
     )

@@ -13,8 +13,9 @@ from rayrank.artifacts import Artifact, Store
 from rayrank.config import EncoderConfig, InputConfig, RunConfig
 from rayrank.evaluation.calibration import fit
 from rayrank.modeling.encoder import load_encoder
-from rayrank.modeling.export import Exported, check_golden, settings_of
+from rayrank.modeling.export import Exported, settings_of
 from rayrank.modeling.reranker import Reranker
+from rayrank.modeling.text_scorer import check_golden
 from rayrank.records import CANDIDATES, JUDGMENTS
 from rayrank.stages import calibrate
 from rayrank.stages.calibrate import companions

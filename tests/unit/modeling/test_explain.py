@@ -15,10 +15,11 @@ from rayrank.modeling import explain as explaining
 from rayrank.modeling.attention import fuse_projections
 from rayrank.modeling.encoder import Encoder
 from rayrank.modeling.explain import explain, twin_of, watched
-from rayrank.modeling.export import Exported, pair_texts, score, settings_of
+from rayrank.modeling.export import Exported, settings_of
 from rayrank.modeling.onnx_graph import int8, onnx_graph
 from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.strm import padded_mask
+from rayrank.modeling.text_scorer import pair_texts, score
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
 

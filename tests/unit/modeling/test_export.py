@@ -21,12 +21,13 @@ from transformers import (
 from rayrank.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.errors import ConfigError, StorageError
 from rayrank.evaluation.calibration import fit
-from rayrank.modeling import export as export_module
 from rayrank.modeling import scorer as scorer_module
+from rayrank.modeling import text_scorer
 from rayrank.modeling.encoder import Encoder, load_encoder
-from rayrank.modeling.export import Exported, Settings, check_golden, export, load, score, settings_of
+from rayrank.modeling.export import Exported, Settings, export, load, settings_of
 from rayrank.modeling.golden import GoldenPair
 from rayrank.modeling.reranker import Reranker
+from rayrank.modeling.text_scorer import check_golden, score
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
 
@@ -111,7 +112,7 @@ def test_texts_tokenised_ahead_of_their_scores_score_as_all_at_once(
     kinds = TYPES * 5 if types else None
     expected = score(model, QUERIES * 5, PASSAGES * 5, kinds)
     # As on a GPU, with rows that hold a few pairs.
-    monkeypatch.setattr(export_module, "_tokenised_at_once", lambda exported, count: size)
+    monkeypatch.setattr(text_scorer, "_tokenised_at_once", lambda exported, count: size)
     monkeypatch.setattr(scorer_module, "CPU_TOKENS", 60)
 
     assert np.allclose(score(model, QUERIES * 5, PASSAGES * 5, kinds), expected, atol=1e-5)

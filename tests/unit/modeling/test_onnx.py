@@ -24,11 +24,12 @@ from rayrank.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig,
 from rayrank.errors import ConfigError
 from rayrank.modeling.batches import PairTexts
 from rayrank.modeling.encoder import Encoder, load_encoder
-from rayrank.modeling.export import INT8, Exported, export, load, score, settings_of
+from rayrank.modeling.export import INT8, Exported, export, load, settings_of
 from rayrank.modeling.onnx_graph import int8, onnx_graph
 from rayrank.modeling.onnx_scorer import OnnxScorer
 from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.scorer import Scorer
+from rayrank.modeling.text_scorer import score
 from rayrank.stages.int8 import check_loss
 from rayrank.text.pairs import Ragged
 from rayrank.text.pieces import load_tokenizer

@@ -15,9 +15,10 @@ from transformers import BertConfig, BertModel, BertTokenizer
 from rayrank.config import InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.evaluation.calibration import fit
 from rayrank.modeling.encoder import Encoder
-from rayrank.modeling.export import export, load, score, settings_of
+from rayrank.modeling.export import export, load, settings_of
 from rayrank.modeling.onnx_graph import int8, onnx_graph
 from rayrank.modeling.reranker import Reranker
+from rayrank.modeling.text_scorer import score
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 from rayrank.text.words import word_table
 from serve.config import read
