@@ -34,8 +34,8 @@ def run(arguments: Arguments, config: RunConfig, store: Store) -> dict[str, Any]
         if getattr(arguments, name) < 1:
             raise ConfigError(f"--{name} {getattr(arguments, name)} cannot be used: at least 1.")
     rows = ablation.table_one(config)
-    known = {row.name for row in rows}
-    if unknown := set(arguments.only or known) - known:
+    known = [row.name for row in rows]
+    if unknown := set(arguments.only or known).difference(known):
         raise ConfigError(f"--only {unknown.pop()} is no row: choose among {', '.join(known)}.")
     rows = [row for row in rows if row.name in (arguments.only or known) or row.name == ablation.FULL]
     rows += [ablation.RowSpec(*changes_of(row), "drbert") for row in arguments.row]
