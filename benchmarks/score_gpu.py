@@ -2,8 +2,8 @@
 
     python -m benchmarks.score_gpu [--encoder large] [--pairs 20000] [--repeats 3] [--json FILE]
 
-All sides score the same pairs, of mean length 102 and at most 180, in bfloat16, with the same weights: BERT-large's
-shape with random ones, or MiniLM-L6. CrossEncoder reads raw text, as do the sides that say so; the others read stored
+All sides score the same pairs, of mean length 102 and at most 180, in bfloat16 or, where they say so, in floats of
+eight bits, with the same weights: BERT-large's shape with random ones, or MiniLM-L6. CrossEncoder reads raw text, as do the sides that say so; the others read stored
 ids. `of ceiling` is the share of the rate of a large matrix product, measured here, that a side's arithmetic reaches.
 The sides take turns. At the end 10,000 pairs of random lengths are scored and what was compiled for them is counted.
 """
@@ -70,7 +70,9 @@ def main() -> None:
     ]
     sides += [Side(name, lambda scorer=scorer: scorer(rows, rows)) for name, scorer in scorers.items()]
     packed = scorers["packed, STRM"]
-    sides.append(Side("packed, STRM, from text", lambda: from_text(packed.model, words, tokenizer)))
+    for name in ("packed, STRM", "packed, STRM, eight bits"):
+        model = scorers[name].model
+        sides.append(Side(f"{name}, from text", lambda model=model: from_text(model, words, tokenizer)))
     for turn in range(arguments.repeats + 1):
         for side in sides:
             torch.cuda.reset_peak_memory_stats()
@@ -93,9 +95,13 @@ def our_scorers(encoder: str, tokenizer: PreTrainedTokenizerFast, texts: PairTex
         model = made_reranker(encoder, tokenizer, strm).cuda().eval()
         padded: Reranker = copy.deepcopy(model)
         padded.encoder.bfloat16().packs = False
+        small = copy.deepcopy(model)
         hasten(model)
         found[f"padded, token budget{mark}"] = Scorer(padded, texts)
         found[f"packed{mark}"] = Scorer(model, texts)
+        if strm.form != "off":
+            hasten(small, eight_bits=True)
+            found[f"packed{mark}, eight bits"] = Scorer(small, texts)
     return found
 
 

@@ -16,7 +16,7 @@ def run(output: str, chosen: str | None, license_name: str, config: RunConfig, s
     from rayrank.modeling.model_card import STAGES, gather, write_card
     from rayrank.modeling.saved import load_reranker
     from rayrank.stages.calibrate import companions
-    from rayrank.stages.int8 import quantised
+    from rayrank.stages.eight_bits import quantised
     from rayrank.text.pieces import load_tokenizer
     from rayrank.text.words import word_table
 
@@ -29,7 +29,7 @@ def run(output: str, chosen: str | None, license_name: str, config: RunConfig, s
     origin = gather(name, config, store, license_name)
     settings = settings_of(model, config.input, config.query_types, list(origin.query_types.get("types", {})))
     portable = is_portable(model, tokenizer)
-    small = quantised(model, config, store) if config.scorer.backend == "onnx-int8" else None
+    small = quantised(model, config, store) if config.scorer.backend != "torch" else None
     finding = small.finding() if small else ""
     beside = companions(name, model, tokenizer, config, store)
     card = write_card(origin, settings, portable, finding, beside.calibration)
@@ -43,7 +43,7 @@ def run(output: str, chosen: str | None, license_name: str, config: RunConfig, s
         "from": artifact.url,
         "output": output,
         "cross_encoder": portable,
-        "int8": small.figures() if small else None,
+        "eight_bits": small.figures() if small else None,
         "calibration": beside.calibration.figures() if beside.calibration else None,
         "num_golden": len(beside.golden),
         "findings": [

@@ -89,6 +89,8 @@ class ServeConfig(Section):
             raise ValueError(
                 f"backend=onnx-int8 is for CPUs and resources.gpus={self.resources.gpus} asks for a GPU: change one"
             )
+        if self.backend == "torch-fp8" and not self.resources.gpus:
+            raise ValueError("backend=torch-fp8 is for GPUs and resources.gpus=0 asks for none: change one")
         return self
 
 

@@ -227,7 +227,7 @@ class ServedModel:
             return OnnxScorer(self._exported.int8, nothing, tokens)
         if torch.cuda.is_available():
             self._exported.model.cuda()
-            hasten(self._exported.model)
+            hasten(self._exported.model, self.config.backend == "torch-fp8")
         return Scorer(self._exported.model, nothing, tokens, SHORTER)
 
     def _warm_up(self) -> None:

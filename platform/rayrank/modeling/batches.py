@@ -14,6 +14,9 @@ from rayrank.text.pairs import Pairs, Ragged, Rows, pair_lengths
 SHORT = 32
 """Inputs are taken to be this long at least, on average; rows of shorter ones take longer."""
 
+FEW = 2**22
+"""Ids of a few batches, not of a corpus: so many may lie in memory that a GPU reads by itself."""
+
 
 class PaddedBatch(NamedTuple):
     """Inputs of one batch, padded to its longest."""
@@ -149,8 +152,11 @@ class PairTexts:
                 warnings.simplefilter("ignore", UserWarning)
                 # Texts without a single piece still have to be read from somewhere.
                 starts, passages = (
-                    torch.from_numpy(texts.values if len(texts.values) else np.zeros(1, np.int32)).to(device)
+                    torch.from_numpy(texts.values if len(texts.values) else np.zeros(1, np.int32))
                     for texts in (self.starts, self.passages)
                 )
-            self._there[device] = starts, passages
+            if device.type == "cuda" and len(passages) < FEW:
+                # Only from there does a copy not wait for what the device has still to do.
+                starts, passages = starts.pin_memory(), passages.pin_memory()
+            self._there[device] = starts.to(device, non_blocking=True), passages.to(device, non_blocking=True)
         return self._there[device]

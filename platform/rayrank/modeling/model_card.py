@@ -83,15 +83,18 @@ def gather(model: str, config: RunConfig, store: Store, license_name: str) -> Pr
 
 
 def write_card(
-    origin: Provenance, settings: Settings, portable: bool, int8: str = "", calibration: Calibration | None = None
+    origin: Provenance, settings: Settings, portable: bool, eight_bits: str = "", calibration: Calibration | None = None
 ) -> str:  # fmt: skip
-    """Return the card as Markdown with YAML front matter; `int8` says how good the folder's int8 file is, if any."""
+    """Return the card as Markdown with YAML front matter; `eight_bits` says how good they are, if it was asked."""
     parts = [
         _front_matter(origin, settings, portable),
         f"# {_title(origin)}",
         _summary(origin, settings),
         "## Input\n\n" + _input(origin, settings),
-        "## Use\n\n" + _use(settings, portable) + _use_int8(int8) + _use_calibration(calibration),
+        "## Use\n\n"
+        + _use(settings, portable)
+        + (f"\n\n{eight_bits}." if eight_bits else "")
+        + _use_calibration(calibration),
         "## Training\n\n" + _training(origin),
         "## Evaluation\n\n" + _evaluation(origin),
         "## Intended use and limits\n\n" + _limits(origin, settings, portable),
@@ -195,10 +198,6 @@ def _use(settings: Settings, portable: bool) -> str:
         f'model.rank({first}, ["a passage", "another"])\n```\n\n'
         f"{note.strip()} `AutoModelForSequenceClassification` opens the folder too. With rayrank:\n\n{ours}"
     )
-
-
-def _use_int8(figures: str) -> str:
-    return f'\n\n{figures}; `load("this/folder", backend="onnx-int8")` scores with it.' if figures else ""
 
 
 def _use_calibration(calibration: Calibration | None) -> str:

@@ -1,7 +1,7 @@
 """Scoring: pairs of rows in, one float32 score each out, in the caller's order."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 
 import numpy as np
@@ -9,9 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rayrank.modeling.attention import fuse_projections
+from rayrank.errors import ConfigError
 from rayrank.modeling.batches import SHORT, PairTexts
-from rayrank.modeling.packed_attention import compile_layers
+from rayrank.modeling.lean import fuse, use_eight_bits
+from rayrank.modeling.packed_attention import BLOCK, compile_layers
 from rayrank.modeling.reranker import Reranker, relevance_score
 from rayrank.text.pairs import Rows
 
@@ -26,6 +27,8 @@ length, whatever is asked, so that a compiled encoder is compiled once."""
 SHORTER = (8_192, 32_768)
 """Rows for a few pairs on a GPU, where somebody waits for them; each is compiled once, too."""
 
+OLDEST_WITH_EIGHT_BITS = (8, 9)
+
 log = logging.getLogger(__name__)
 
 
@@ -35,12 +38,33 @@ def halve(model: Reranker) -> None:
         model.encoder.bfloat16()
 
 
-def hasten(model: Reranker) -> None:
-    """Compile such a model as well, for the one shape, with fewer and larger products."""
-    halve(model)
+def hasten(model: Reranker, eight_bits: bool = False) -> None:
+    """Compile such a model as well, for the one shape, with fewer and larger products, or with those of eight bits."""
+    if eight_bits:
+        quarter(model)
+    else:
+        halve(model)
     if model.encoder.packs and next(model.parameters()).is_cuda:
-        fuse_projections(model.encoder.base)
+        fuse(model.encoder.base)
         compile_layers(model.encoder.base, dynamic=False)
+
+
+def quarter(model: Reranker) -> None:
+    """Give the layers of a model eight bits a weight, or say why that cannot be; halving it undoes that."""
+    device = next(model.parameters()).device
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < OLDEST_WITH_EIGHT_BITS:
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "there is no GPU"
+        raise ConfigError(
+            f"scorer.backend=torch-fp8 cannot be used: it needs a GPU that multiplies floats of eight bits, such as an "
+            f"H100 or L4 ({name}); set scorer.backend=torch."
+        )
+    if not model.encoder.packs:
+        raise ConfigError(
+            f"scorer.backend=torch-fp8 cannot be used: {type(model.encoder.base).__name__} is not built as BERT is; "
+            f"set scorer.backend=torch."
+        )
+    halve(model)
+    use_eight_bits(model.encoder.base)
 
 
 def snapshot(model: Reranker) -> Reranker:
@@ -83,16 +107,21 @@ class Scorer:
         """Return how many pairs, row by row of the texts, fill packed rows; what is left of them would not."""
         rows = np.arange(len(self._texts.starts))
         *_, last = [rows[:1], *self._packed(self._texts.lengths(rows, rows))]
-        return int(last[0])
+        return int(last.min())
 
     def __call__(self, query_rows: Rows, passage_rows: Rows) -> NDArray[np.float32]:
-        """Return the score of each (query row, passage row); where memory runs out, with half the budget from then."""
+        """Return the score of each (query row, passage row)."""
+        return self.begin(query_rows, passage_rows)()
+
+    def begin(self, query_rows: Rows, passage_rows: Rows) -> Callable[[], NDArray[np.float32]]:
+        """Let a GPU begin to score and return what waits for the scores; with half the budget where memory runs out."""
         was_training = self.model.training
         self.model.eval()
         try:
             while True:
                 try:
-                    return self._scores(query_rows, passage_rows)
+                    pending = self._begin(query_rows, passage_rows)
+                    return lambda: _gathered(pending, len(query_rows))
                 except torch.OutOfMemoryError:
                     if self.tokens // 2 < self._texts.length:
                         raise
@@ -104,17 +133,13 @@ class Scorer:
             self.model.train(was_training)
 
     @torch.inference_mode()
-    def _scores(self, query_rows: Rows, passage_rows: Rows) -> NDArray[np.float32]:
+    def _begin(self, query_rows: Rows, passage_rows: Rows) -> list[tuple[Rows, Tensor]]:
         lengths = self._texts.lengths(query_rows, passage_rows)
-        scores = np.empty(len(query_rows), np.float32)
         pending = []
         for chosen in self._packed(lengths) if self._packs else pools(lengths, self.tokens):
             with self._autocast:
                 pending.append((chosen, self._score(query_rows[chosen], passage_rows[chosen])))
-        # Read back at the end: every .cpu() waits for the device.
-        for chosen, values in pending:
-            scores[chosen] = values.float().cpu().numpy()
-        return scores
+        return pending
 
     def _score(self, query_rows: Rows, passage_rows: Rows) -> Tensor:
         if not self._packs:
@@ -125,15 +150,37 @@ class Scorer:
         return relevance_score(self.model(self._texts.packed(query_rows, passage_rows, size, self._device)))
 
     def _packed(self, lengths: Rows) -> Iterator[Rows]:
-        """Yield runs of pairs, in order, that fit a packed row."""
+        """Yield runs of pairs that fit a packed row, each in an order of its own."""
         ends = np.cumsum(lengths)
         start = 0
         while start < len(lengths):
             before = ends[start - 1] if start else 0
             stop = int(np.searchsorted(ends, before + self.tokens, side="right"))
             stop = min(stop, start + max(1, self.tokens // SHORT))
-            yield np.arange(start, stop)
+            yield start + aligned(lengths[start:stop])
             start = stop
+
+
+def aligned(lengths: Rows) -> Rows:
+    """Return an order in which most second sequences end where a block of attention does.
+
+    Sequences that begin with a block span fewer of them: with lengths of 102 on average, attention reads a fifth less.
+    """
+    rest = lengths % BLOCK
+    counts = np.bincount(rest, minlength=BLOCK)
+    # Each one's number among those of the same rest; it goes with the one of that number which fills the block up.
+    number = np.empty_like(rest)
+    number[np.argsort(rest, kind="stable")] = np.arange(len(rest)) - np.repeat(np.cumsum(counts) - counts, counts)
+    is_left_over = number >= counts[-rest % BLOCK]
+    return np.lexsort((rest, number, np.minimum(rest, BLOCK - rest), is_left_over))
+
+
+def _gathered(pending: list[tuple[Rows, Tensor]], count: int) -> NDArray[np.float32]:
+    """Return the scores in the caller's order; only now, since every .cpu() waits for the device."""
+    scores = np.empty(count, np.float32)
+    for chosen, values in pending:
+        scores[chosen] = values.float().cpu().numpy()
+    return scores
 
 
 def pools(lengths: Rows, tokens: int) -> Iterator[Rows]:

@@ -39,16 +39,18 @@ def score(
         kinds = None if types is None else types[part]
         return pair_texts(exported, queries[part], passages[part], kinds, encode)
 
-    texts, scores, done = tokenised(0), [], 0
+    texts, waiting, done = tokenised(0), [], 0
     scorer = scorer_of(exported, texts)
     with ThreadPoolExecutor(max_workers=1) as ahead:
         for block in ahead.map(tokenised, range(size, len(queries), size)):
+            assert isinstance(scorer, Scorer)
             texts = texts.since(done, block)
             scorer = scorer.over(texts)
-            done = scorer.num_whole() if isinstance(scorer, Scorer) else 0
-            scores.append(scorer(np.arange(done), np.arange(done)))
+            done = scorer.num_whole()
+            waiting.append(scorer.begin(np.arange(done), np.arange(done)))
     rest = np.arange(done, len(texts.starts))
-    return np.concatenate([*scores, scorer(rest, rest)])
+    last = scorer(rest, rest)
+    return np.concatenate([*(scores() for scores in waiting), last])
 
 
 def _tokenised_at_once(exported: Exported, count: int) -> int:

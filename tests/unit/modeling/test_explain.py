@@ -12,10 +12,10 @@ from transformers import BertConfig, BertModel, BertTokenizer, ElectraConfig, El
 from rayrank.config import InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.errors import ConfigError
 from rayrank.modeling import explain as explaining
-from rayrank.modeling.attention import fuse_projections
 from rayrank.modeling.encoder import Encoder
 from rayrank.modeling.explain import explain, twin_of, watched
 from rayrank.modeling.export import Exported, settings_of
+from rayrank.modeling.lean import fuse
 from rayrank.modeling.onnx_graph import int8, onnx_graph
 from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.strm import padded_mask
@@ -94,7 +94,7 @@ def test_a_model_made_faster_for_a_gpu_shows_the_same_weights(tokenizer: PreTrai
             nn.init.normal_(part.bias, std=0.2)
     expected, expected_score = weights(of)
 
-    fuse_projections(of.model.encoder.base)
+    fuse(of.model.encoder.base)
 
     seen, fused_score = weights(of)
     assert torch.allclose(seen, expected, atol=1e-6)

@@ -13,10 +13,10 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from transformers import AlbertConfig, AlbertModel, BertConfig, BertModel, RobertaConfig, RobertaModel
 
 from rayrank.config import StrmConfig
-from rayrank.modeling.attention import fuse_projections
 from rayrank.modeling.batches import PackedBatch, PaddedBatch, PairTexts
 from rayrank.modeling.encoder import Encoder
 from rayrank.modeling.layer_masks import LayerMasks, Place
+from rayrank.modeling.lean import fuse
 from rayrank.modeling.packed_attention import SpreadMasks, _flex, bounds_of, compile_layers, rectangle, row_masks
 from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.scorer import Scorer
@@ -154,23 +154,6 @@ def test_in_half_precision_packed_and_padded_batches_agree_as_far_as_it_goes(for
     assert torch.cosine_similarity(padded_gradients, packed_gradients, dim=0) > 0.999
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta"])
-@pytest.mark.parametrize("form", FORMS)
-def test_one_product_for_queries_keys_and_values_changes_no_score(form: str, kind: str) -> None:
-    source, pairs, reranker = texts(), rows(12), model(FORMS[form], kind)
-    batches: list[PaddedBatch | PackedBatch] = [source.padded(*pairs, CPU), source.packed(*pairs, 512, CPU)]
-    with torch.no_grad():
-        expected = [reranker(batch) for batch in batches]
-        # Twice: who makes a model faster need not know whether somebody has.
-        fuse_projections(reranker.encoder.base)
-        fuse_projections(reranker.encoder.base)
-        found = [reranker(batch) for batch in batches]
-
-    assert all(torch.allclose(*pair, atol=1e-5) for pair in zip(expected, found, strict=True))
-    widths = [part.out_features for part in reranker.encoder.base.modules() if isinstance(part, nn.Linear)]
-    assert widths == [96, 32, 64, 32] * 3
-
-
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize(("form", "graphs"), [("off", 2), ("mask", 2), ("mask from layer 1", 3), ("bias", 2)])
 def test_layers_share_what_is_compiled_and_the_last_computes_first_positions_alone(
@@ -182,7 +165,7 @@ def test_layers_share_what_is_compiled_and_the_last_computes_first_positions_alo
         expected = [reranker(batch) for batch in batches]
         torch._dynamo.reset()
         if fused:
-            fuse_projections(reranker.encoder.base)
+            fuse(reranker.encoder.base)
         compile_layers(reranker.encoder.base, dynamic=False, backend=counter)
         found = [reranker(batch) for batch in batches]
         copied = copy.deepcopy(reranker)

@@ -46,6 +46,7 @@ def test_paths_do_not_depend_on_where_a_replica_stands(tmp_path: Path, monkeypat
         ),
         ({"model": "m", "scaling": {"min": 2}}, r"^scaling\.max=1 is below scaling\.min=2: raise it\.$"),
         ({"model": "m", "backend": "onnx-int8", "resources.gpus": 1}, r"backend=onnx-int8 is for CPUs .*: change one"),
+        ({"model": "m", "backend": "torch-fp8"}, r"backend=torch-fp8 is for GPUs and resources\.gpus=0 .*: change one"),
     ],
 )
 def test_a_mistake_is_one_sentence_that_names_the_setting(arguments: dict[str, Any], sentence: str) -> None:

@@ -1,0 +1,77 @@
+"""A trained model in eight bits for export: let out only if it ranks dev as the model itself does."""
+
+from copy import deepcopy
+from typing import NamedTuple
+
+import torch
+
+from rayrank.artifacts import Store
+from rayrank.config import RunConfig
+from rayrank.errors import ConfigError
+from rayrank.modeling.batches import PairTexts
+from rayrank.modeling.onnx_graph import int8, onnx_graph
+from rayrank.modeling.onnx_scorer import OnnxScorer
+from rayrank.modeling.reranker import Reranker
+from rayrank.modeling.scorer import Scorer, halve, quarter
+from rayrank.training.data import hold_out, read_candidates
+from rayrank.training.phases import DEV_METRIC, dev_metric
+from rayrank.training.setups import inputs_of
+
+MOST_LOST = 0.005
+"""Of the dev metric; more than the spread between two trainings would be noticed."""
+
+
+class Quantised(NamedTuple):
+    """What eight bits were measured with, and the graph of them that a folder takes along."""
+
+    backend: str
+    graph: bytes | None
+    small: float
+    full: float
+    num_queries: int
+
+    def figures(self) -> dict[str, str | float]:
+        """Return what was measured."""
+        return {"backend": self.backend, "small": self.small, "torch": self.full, "num_queries": self.num_queries}
+
+    def finding(self) -> str:
+        """Return the figures as a sentence."""
+        return (
+            f"{self.backend} is for {'CPUs' if self.graph else 'GPUs'}: {DEV_METRIC} {self.small:.4f} on "
+            f"{self.num_queries} dev queries, {self.full:.4f} without it; an endpoint scores so with "
+            f"backend={self.backend}"
+        )
+
+
+def quantised(model: Reranker, config: RunConfig, store: Store) -> Quantised:
+    """Return the model in eight bits; refuse one that loses too much on at most training.dev_queries."""
+    candidates, backend = store.require("candidates", config), config.scorer.backend
+    splits = {split: read_candidates(candidates, split) for split in ("train", "dev")}
+    inputs = inputs_of(config, store, splits)
+    dev = hold_out(inputs.data.splits, config.training.dev_queries)["dev"]
+    graph = int8(onnx_graph(model)) if backend == "onnx-int8" else None
+    scorers = _of_floats(model, inputs.texts) if graph is None else _of_graph(model, graph, inputs.texts)
+    full, small = (dev_metric(inputs.data, dev, scorer) for scorer in scorers)
+    check_loss(backend, full, small, len(dev.queries))
+    return Quantised(backend, graph, small, full, len(dev.queries))
+
+
+def _of_graph(model: Reranker, graph: bytes, texts: PairTexts) -> tuple[Scorer, OnnxScorer]:
+    return Scorer(model, texts), OnnxScorer(graph, texts)
+
+
+def _of_floats(model: Reranker, texts: PairTexts) -> tuple[Scorer, Scorer]:
+    full, small = (deepcopy(model).to("cuda" if torch.cuda.is_available() else "cpu") for _ in range(2))
+    quarter(small)
+    halve(full)
+    return Scorer(full, texts), Scorer(small, texts)
+
+
+def check_loss(backend: str, full: float, small: float, num_queries: int) -> None:
+    """Refuse a model of eight bits that is worse than the full one."""
+    if full - small > MOST_LOST:
+        raise ConfigError(
+            f"scorer.backend={backend} cannot be used: {DEV_METRIC} on {num_queries} dev queries falls from "
+            f"{full:.4f} to {small:.4f} with weights of eight bits, and at most {MOST_LOST} may be lost; set "
+            f"scorer.backend=torch."
+        )

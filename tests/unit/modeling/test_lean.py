@@ -1,0 +1,151 @@
+"""A model made fast for a GPU scores as it did, to the last digits with fewer products, nearly so in eight bits."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
+
+from rayrank.config import StrmConfig
+from rayrank.errors import ConfigError
+from rayrank.modeling.batches import PairTexts
+from rayrank.modeling.encoder import Encoder
+from rayrank.modeling.lean import LinearGelu, LinearOfEightBits, fuse, gelu, use_eight_bits
+from rayrank.modeling.packed_attention import BLOCK
+from rayrank.modeling.reranker import Reranker
+from rayrank.modeling.scorer import aligned, hasten
+from rayrank.text.pairs import Ragged
+from rayrank.text.words import CONTINUES, STARTS
+
+DEVICES = [
+    torch.device("cpu"),
+    pytest.param(
+        torch.device("cuda"), marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+    ),
+]
+FORMS = [StrmConfig(form="off"), StrmConfig(), StrmConfig(form="bias")]
+SHAPE = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
+
+
+def model(strm: StrmConfig, kind: str = "bert", activation: str = "gelu") -> Reranker:
+    torch.manual_seed(0)
+    config, of = {"bert": (BertConfig, BertModel), "roberta": (RobertaConfig, RobertaModel)}[kind]
+    base = of(config(**SHAPE, max_position_embeddings=64, initializer_range=0.3, pad_token_id=0, hidden_act=activation))
+    words = np.where(np.arange(60) < 30, STARTS, CONTINUES).astype(np.int8)
+    found = Reranker(Encoder(base, words, strm), 1).eval()
+    for part in found.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.normal_(part.bias, std=0.2)
+    if found.encoder.strm_bias is not None:
+        nn.init.normal_(found.encoder.strm_bias, std=0.02)
+    return found
+
+
+def texts(count: int) -> PairTexts:
+    rng = np.random.default_rng(0)
+    starts = Ragged.of([[1, *rng.integers(3, 60, rng.integers(1, 6)), 2] for _ in range(count)])
+    return PairTexts(starts, Ragged.of([rng.integers(3, 60, rng.integers(0, 40)) for _ in range(count)]), 24, 0, 2)
+
+
+@torch.no_grad()
+def scores(reranker: Reranker, count: int = 12, packed: bool = False) -> torch.Tensor:
+    source, rows, device = texts(count), np.arange(count), next(reranker.parameters()).device
+    batch = source.packed(rows, rows, 64 * count, device) if packed else source.padded(rows, rows, device)
+    return reranker(batch)[:, 0].float().cpu()
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.form)
+def test_fewer_products_change_no_score(form: StrmConfig, kind: str, packed: bool) -> None:
+    reranker = model(form, kind)
+    expected = scores(reranker, packed=packed)
+    # Twice: who makes a model faster need not know whether somebody has.
+    fuse(reranker.encoder.base)
+    fuse(reranker.encoder.base)
+
+    assert torch.allclose(scores(reranker, packed=packed), expected, atol=1e-5)
+    widths = [part.out_features for part in reranker.encoder.base.modules() if isinstance(part, nn.Linear)]
+    assert widths == [96, 32, 64, 32] * 3
+    assert sum(isinstance(part, LinearGelu) for part in reranker.modules()) == 3
+
+
+def test_another_activation_stays_what_it_is() -> None:
+    for change in (fuse, use_eight_bits):
+        reranker = model(StrmConfig(), activation="relu")
+        expected = scores(reranker)
+        if change is use_eight_bits:
+            reranker.encoder.bfloat16()
+        change(reranker.encoder.base)
+        found = scores(reranker)
+
+        assert torch.corrcoef(torch.stack([expected, found]))[0, 1] > 0.95
+        assert not any(isinstance(part, LinearGelu) for part in reranker.modules())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.form)
+def test_on_a_gpu_gelu_by_tanh_changes_scores_by_less_than_half_precision_does(form: StrmConfig) -> None:
+    exact = model(form).cuda()
+    half = copy.deepcopy(exact)
+    half.encoder.bfloat16()
+    fused = copy.deepcopy(half)
+    fuse(fused.encoder.base)
+    expected, rounded, found = (scores(reranker, 64, packed=True) for reranker in (exact, half, fused))
+
+    assert (found - expected).square().mean() < 1.5 * (rounded - expected).square().mean()
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.form)
+def test_scores_of_eight_bits_are_nearly_those_of_all_bits(form: StrmConfig, device: torch.device) -> None:
+    reranker = model(form).to(device)
+    expected = scores(reranker, 64)
+    reranker.encoder.bfloat16()
+    use_eight_bits(reranker.encoder.base)
+    found = scores(reranker, 64)
+
+    assert torch.corrcoef(torch.stack([expected, found]))[0, 1] > 0.95
+    assert not torch.equal(expected, found)
+    assert sum(isinstance(part, LinearOfEightBits) for part in reranker.modules()) == 4 * 3
+    assert not any(isinstance(part, nn.Linear) for part in reranker.encoder.base.encoder.modules())
+
+
+@pytest.mark.parametrize("after_gelu", [False, True])
+def test_rows_of_any_size_keep_their_place_in_eight_bits(after_gelu: bool) -> None:
+    linear = nn.Linear(64, 32)
+    eight = LinearOfEightBits(copy.deepcopy(linear).bfloat16(), after_gelu)
+    # All of one row may be below zero, where GELU has next to nothing left, or be nothing at all.
+    states = torch.randn(6, 64) * torch.tensor([1e-6, 1e-2, 1.0, 50.0, 1.0, 0.0])[:, None]
+    states[4] = -states[4].abs()
+    expected = linear(nn.functional.gelu(states, approximate="tanh") if after_gelu else states)
+    found = eight(states.bfloat16()[None])[0].float()
+
+    error = (found - expected).norm(dim=1) / expected.norm(dim=1)
+    assert torch.isfinite(found).all()
+    assert (error < 0.06).all()
+
+
+def test_gelu_as_a_sigmoid_is_gelu_by_tanh() -> None:
+    values = torch.linspace(-20, 20, 4001)
+
+    assert torch.allclose(gelu(values), nn.functional.gelu(values, approximate="tanh"), atol=1e-5)
+
+
+def test_eight_bits_without_a_gpu_are_refused_in_one_sentence() -> None:
+    with pytest.raises(ConfigError, match=r"^scorer\.backend=torch-fp8 .* GPU .*; set scorer\.backend=torch\.$"):
+        hasten(model(StrmConfig()), eight_bits=True)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 63, 1285])
+def test_aligned_sequences_are_all_there_and_most_begin_or_end_with_a_block(count: int) -> None:
+    lengths = np.random.default_rng(count).integers(5, 181, count)
+    order = aligned(lengths)
+
+    assert sorted(order) == list(range(count))
+    if count > 1000:
+        shares = [np.mean(np.cumsum(chosen) % BLOCK == 0) for chosen in (lengths, lengths[order])]
+        assert shares[0] < 0.05
+        assert shares[1] > 0.4
