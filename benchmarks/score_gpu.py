@@ -3,9 +3,10 @@
     python -m benchmarks.score_gpu [--encoder large] [--pairs 20000] [--repeats 3] [--json FILE]
 
 All sides score the same pairs, of mean length 102 and at most 180, in bfloat16 or, where they say so, in floats of
-eight bits, with the same weights: BERT-large's shape with random ones, or MiniLM-L6. CrossEncoder reads raw text, as do the sides that say so; the others read stored
-ids. `of ceiling` is the share of the rate of a large matrix product, measured here, that a side's arithmetic reaches.
-The sides take turns. At the end 10,000 pairs of random lengths are scored and what was compiled for them is counted.
+eight bits, with the same weights: BERT-large's shape with random ones, or MiniLM-L6. CrossEncoder reads raw text, as do
+the sides that say so; the others read stored ids. `of ceiling` is the share of the rate of a large matrix product,
+measured here, that a side's arithmetic reaches. The sides take turns. At the end 10,000 pairs of random lengths are
+scored and what was compiled for them is counted.
 """
 
 import argparse

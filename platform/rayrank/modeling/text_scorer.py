@@ -39,15 +39,15 @@ def score(
         kinds = None if types is None else types[part]
         return pair_texts(exported, queries[part], passages[part], kinds, encode)
 
-    texts, waiting, done = tokenised(0), [], 0
+    texts, waiting, done = tokenised(len(queries)), [], 0
     scorer = scorer_of(exported, texts)
     with ThreadPoolExecutor(max_workers=1) as ahead:
-        for block in ahead.map(tokenised, range(size, len(queries), size)):
-            assert isinstance(scorer, Scorer)
+        for block in ahead.map(tokenised, range(0, len(queries), size)):
             texts = texts.since(done, block)
             scorer = scorer.over(texts)
-            done = scorer.num_whole()
-            waiting.append(scorer.begin(np.arange(done), np.arange(done)))
+            if size < len(queries) and isinstance(scorer, Scorer):
+                done = scorer.num_whole()
+                waiting.append(scorer.begin(np.arange(done), np.arange(done)))
     rest = np.arange(done, len(texts.starts))
     last = scorer(rest, rest)
     return np.concatenate([*(scores() for scores in waiting), last])
