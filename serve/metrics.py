@@ -1,5 +1,7 @@
 """What Prometheus is told about the requests of one ingress."""
 
+from uuid import uuid4
+
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from serve.records import Answer
@@ -8,36 +10,37 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 class Metrics:
-    """Counters of one application, in a registry of its own."""
+    """Counters of one ingress. A scrape reaches any of them, so each names itself: no series ever goes back."""
 
     def __init__(self) -> None:
+        self._ingress = uuid4().hex[:8]
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "rayrank_requests", "Requests by route and status", ["route", "status"], registry=self._registry
+        self._requests = self._counter("rayrank_requests", "Requests by route and status", "route", "status")
+        self._latency = self._histogram("rayrank_request_seconds", "From the first byte to the answer", "route")
+        self._phases = self._histogram(
+            "rayrank_phase_seconds", "What a request waited for: queue, tokenise, score", "phase"
         )
-        self._latency = Histogram(
-            "rayrank_request_seconds", "From the first byte to the answer", ["route"],
-            buckets=SECONDS, registry=self._registry,
-        )  # fmt: skip
-        self._phases = Histogram(
-            "rayrank_phase_seconds", "What a request waited for: queue, tokenise, score", ["phase"],
-            buckets=SECONDS, registry=self._registry,
-        )  # fmt: skip
-        self._pairs = Counter("rayrank_pairs", "Query-passage pairs scored", registry=self._registry)
-        self._tokens = Counter("rayrank_tokens", "Word pieces scored", registry=self._registry)
+        self._pairs = self._counter("rayrank_pairs", "Query-passage pairs scored")
+        self._tokens = self._counter("rayrank_tokens", "Word pieces scored")
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
-        self._requests.labels(route, str(status)).inc()
-        self._latency.labels(route).observe(seconds)
+        self._requests.labels(route, str(status), self._ingress).inc()
+        self._latency.labels(route, self._ingress).observe(seconds)
 
     def answer(self, answer: Answer) -> None:
         """Count what the model did."""
-        self._pairs.inc(len(answer.order))
-        self._tokens.inc(answer.num_tokens)
+        self._pairs.labels(self._ingress).inc(len(answer.order))
+        self._tokens.labels(self._ingress).inc(answer.num_tokens)
         for phase in ("queue", "tokenise", "score"):
-            self._phases.labels(phase).observe(getattr(answer.timing, phase))
+            self._phases.labels(phase, self._ingress).observe(getattr(answer.timing, phase))
 
     def text(self) -> bytes:
         """Return all of it in Prometheus' text form."""
         return generate_latest(self._registry)
+
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(name, meaning, [*labels, "ingress"], registry=self._registry)
+
+    def _histogram(self, name: str, meaning: str, *labels: str) -> Histogram:
+        return Histogram(name, meaning, [*labels, "ingress"], buckets=SECONDS, registry=self._registry)

@@ -82,6 +82,8 @@ class PairScorer(PartitionWorker):
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if device.type == "cpu":
             torch.set_num_threads(threads)
+        else:
+            torch.cuda.set_per_process_memory_fraction(config.resources.train_gpus or 1.0)
         words = word_table(tokenizer_of(config, store))
         reranker = load_reranker(store.require(model, config), config, words).to(device)
         halve(reranker)

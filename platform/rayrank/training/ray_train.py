@@ -127,6 +127,9 @@ def _work(
     if device.type == "cpu":
         assigned = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
         torch.set_num_threads(int(assigned.get("CPU", 1)))
+    else:
+        # What one process keeps for later, those it shares the GPU with cannot have.
+        torch.cuda.set_per_process_memory_fraction(resources.train_gpus or 1.0, device)
     # A fresh head starts the same on every worker and at every try.
     torch.manual_seed(training.seed)
     try:
@@ -159,13 +162,18 @@ def _work(
                 "error": TrainingStopped.__name__,
                 "arguments": (
                     f"A batch does not fit into the memory of {device}: set micro_batch_size of this phase to less "
-                    f"than {config.micro_batch_size or config.batch_size}.",
+                    f"than {config.micro_batch_size or config.batch_size}{_or_more_memory(resources)}.",
                 ),
             }
         )
         if context.get_world_size() > 1:
             # The others are waiting for this one; Ray ends them with it.
             raise
+
+
+def _or_more_memory(resources: ResourcesConfig) -> str:
+    share = resources.train_gpus or 1.0
+    return f", or raise resources.train_gpus={share:g}: a worker has that share of the memory" if share < 1 else ""
 
 
 def _wanted(answers: Queue, first: bool) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import requests
+from prometheus_client.parser import text_string_to_metric_families
 
 from serve.config import ServeConfig
 
@@ -159,16 +160,31 @@ def test_search_without_an_index_says_how_to_get_one(api: str) -> None:
     assert "search.index" in answer.json()["error"]["message"]
 
 
+def metrics(url: str) -> dict[str, Any]:
+    """The values of one ingress by name and labels, which all bear its mark."""
+    text = requests.get(f"{url}/metrics", timeout=10).text
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    (ingress,) = {sample.labels.pop("ingress") for sample in samples}
+    return {"ingress": ingress} | {" ".join([sample.name, *sample.labels.values()]): sample.value for sample in samples}
+
+
 def test_metrics_count_requests_pairs_and_phases(start: Any) -> None:
     url = start(ServeConfig(name="words"))
     post(f"{url}/v1/rerank", {"query": QUERY, "documents": TEXTS})
     requests.post(f"{url}/v1/rerank", json={}, timeout=10)
-    lines = requests.get(f"{url}/metrics", timeout=10).text.splitlines()
-    assert 'rayrank_requests_total{route="/v1/rerank",status="200"} 1.0' in lines
-    assert 'rayrank_requests_total{route="/v1/rerank",status="422"} 1.0' in lines
-    assert "rayrank_pairs_total 3.0" in lines
+    found = metrics(url)
+    assert found["rayrank_requests_total /v1/rerank 200"] == 1
+    assert found["rayrank_requests_total /v1/rerank 422"] == 1
+    assert found["rayrank_pairs_total"] == 3
     for phase, seconds in (("tokenise", 0.001), ("queue", 0.002), ("score", 0.003)):
-        assert f'rayrank_phase_seconds_sum{{phase="{phase}"}} {seconds}' in lines
+        assert found[f"rayrank_phase_seconds_sum {phase}"] == pytest.approx(seconds)
+
+
+def test_no_two_ingresses_count_in_the_same_series(start: Any) -> None:
+    urls = [start(ServeConfig(name="words")) for _ in range(2)]
+    for url in urls:
+        post(f"{url}/v1/rerank", {"query": QUERY, "documents": TEXTS})
+    assert metrics(urls[0])["ingress"] != metrics(urls[1])["ingress"]
 
 
 def test_the_page_is_at_the_root_and_brings_its_files(api: str) -> None:
