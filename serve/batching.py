@@ -1,13 +1,15 @@
 """One scorer for many clients: their pairs join batches of a token budget, each request as soon as is fair.
 
 Fair is what equal shares of the scorer would give: requests are served whole, in the order in which they would end if
-all that wait went on at once. None ends much later than it would then, and most end sooner.
+all that wait went on at once. None ends much later than it would then, and most end sooner. While enough is waiting,
+the scorer has its next batch before it is done with one.
 """
 
 import asyncio
 import threading
 import time
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -21,9 +23,9 @@ Pair = TypeVar("Pair")
 SMALLEST = 8
 """A batch is made smaller for a deadline, but not below this part of the budget: one client must not slow all down."""
 
-PART, LONGEST = 4, 0.5
+PART, LONGEST = 4, 0.25
 """Where it saves padding, a batch may grow with the number of requests, to a part of them, but to no more than can be
-scored in so many seconds: a short request that comes meanwhile waits for it."""
+scored in so many seconds: a short request that comes meanwhile waits for it, and for the one before."""
 
 FRESH = 0.2
 """How much of the rate that is remembered is the last batch's."""
@@ -72,19 +74,34 @@ Batch = list[tuple[_Request[Pair], int]]
 """Pairs as requests and places in them."""
 
 
+class _UnderWay(NamedTuple, Generic[Pair]):
+    """A batch that the scorer has."""
+
+    batch: Batch[Pair]
+    tokens: int
+    begun: float
+    scores: Callable[[], Sequence[float]]
+    """Waits for them."""
+
+
 class Batcher(Generic[Pair]):
-    """Runs `score` on a thread of its own, over one batch after another while there are requests."""
+    """Runs a scorer on a thread of its own, over one batch after another while there are requests."""
 
     def __init__(
-        self, score: Callable[[list[Pair]], Sequence[float]], tokens: int, wait: float = 0.0,
+        self, begin: Callable[[list[Pair]], Callable[[], Sequence[float]]], tokens: int, wait: float = 0.0,
         queued_pairs: int = 20_000, grows: bool = False,
     ) -> None:  # fmt: skip
-        """Take what scores a batch, its token budget, and the seconds that an idle scorer waits for company."""
-        self._score, self._tokens, self._wait, self._limit = score, tokens, wait, queued_pairs
+        """Take what begins to score a batch and returns what waits for its scores, the token budget of a batch, and
+        the seconds that an idle scorer waits for company."""
+        self._begin, self._tokens, self._wait, self._limit = begin, tokens, wait, queued_pairs
         self._grows = grows
         self._waiting: list[_Request[Pair]] = []
         self._changed = threading.Condition()
         self._rate = 0.0
+        self._ended = 0.0
+        """When the last batch was done with."""
+        self._under_way: deque[_UnderWay[Pair]] = deque()
+        """What the scorer has, of which one batch waits at most."""
         self._share = 0.0
         """Tokens that a request would have had by now, had it been there from the start."""
         self._closed = False
@@ -166,43 +183,60 @@ class Batcher(Generic[Pair]):
         return sum(request.tokens for request in self._waiting)
 
     def _work(self) -> None:
-        while (batch := self._next()) is not None:
-            started = time.monotonic()
-            for request, _ in batch:
-                request.started = request.started or started
-            try:
-                scores = self._score([request.pairs[place] for request, place in batch])
-            except BaseException as error:
-                # Whatever it is, it is these requests' trouble and nobody else's.
-                self.num_failed += 1
-                self._fail(batch, error)
-                continue
-            self.num_failed = 0
-            tokens = sum(request.lengths[place] for request, place in batch)
-            rate = tokens / max(time.monotonic() - started, 1e-6)
-            self._rate = rate if not self._rate else (1 - FRESH) * self._rate + FRESH * rate
-            self._deliver(batch, scores)
+        while (batch := self._next()) or self._under_way:
+            if batch:
+                self._start(batch)
+            if self._under_way and (not batch or len(self._under_way) > 1):
+                self._end(self._under_way.popleft())
 
-    def _next(self) -> "Batch[Pair] | None":
-        """Return the next batch when it is due, or nothing at the end."""
+    def _start(self, batch: "Batch[Pair]") -> None:
+        begun = time.monotonic()
+        for request, _ in batch:
+            request.started = request.started or begun
+        try:
+            scores = self._begin([request.pairs[place] for request, place in batch])
+        except BaseException as error:
+            self._fail(batch, error)
+            return
+        tokens = sum(request.lengths[place] for request, place in batch)
+        self._under_way.append(_UnderWay(batch, tokens, begun, scores))
+
+    def _end(self, done: "_UnderWay[Pair]") -> None:
+        try:
+            scores = done.scores()
+        except BaseException as error:
+            self._fail(done.batch, error)
+            return
+        self.num_failed = 0
+        begun, self._ended = max(done.begun, self._ended), time.monotonic()
+        rate = done.tokens / max(self._ended - begun, 1e-6)
+        self._rate = rate if not self._rate else (1 - FRESH) * self._rate + FRESH * rate
+        self._deliver(done.batch, scores)
+
+    def _next(self) -> "Batch[Pair]":
+        """Return the next batch when it is due: none at the end, or while the scorer has one and too little waits."""
         with self._changed:
             while True:
                 now = time.monotonic()
                 self._waiting = [request for request in self._waiting if request.order and request.deadline > now]
+                is_full = self._num_tokens() >= self._tokens
+                if self._under_way and not is_full:
+                    return []
                 if self._waiting:
                     due = min(request.arrived for request in self._waiting) + self._wait
-                    if now >= due or self._closed or self._num_tokens() >= self._tokens:
+                    if now >= due or self._closed or is_full:
                         return self._gather(self._budget(now))
                     self._changed.wait(due - now)
                 elif self._closed:
-                    return None
+                    return []
                 else:
                     self._changed.wait()
 
     def _budget(self, now: float) -> float:
         """Return how many tokens to take: more if many wait, fewer if a deadline would pass before they are scored."""
         soonest = min(request.deadline for request in self._waiting) - now
-        in_time = soonest * self._rate if self._rate else float("inf")
+        before = sum(batch.tokens for batch in self._under_way)
+        in_time = soonest * self._rate - before if self._rate else float("inf")
         part = min(self._tokens * len(self._waiting) / PART, self._rate * LONGEST)
         budget = max(self._tokens, part) if self._grows else self._tokens
         return min(budget, max(self._tokens / SMALLEST, in_time))
@@ -235,6 +269,8 @@ class Batcher(Generic[Pair]):
                 _finish(request.done, None)
 
     def _fail(self, batch: "Batch[Pair]", error: BaseException) -> None:
+        """Whatever it is, it is these requests' trouble and nobody else's."""
+        self.num_failed += 1
         for request in {id(request): request for request, _ in batch}.values():
             self._drop(request)
             _finish(request.done, error)

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -113,7 +113,7 @@ class ServedModel:
         self._warm_up()
         batching, on_gpu = config.batching, next(self._exported.model.parameters()).is_cuda
         tokens = self._scorer.at_once * (1 if on_gpu else GATHERED)
-        self._batcher = Batcher(self._score, tokens, batching.wait_ms / 1000, batching.queued_pairs, grows=not on_gpu)
+        self._batcher = Batcher(self._begin, tokens, batching.wait_ms / 1000, batching.queued_pairs, grows=not on_gpu)
         self._explaining = 0
         self._busy = 0
 
@@ -235,10 +235,10 @@ class ServedModel:
         inputs = self._inputs(Ask("a first query", ["a first passage"]))
         sizes = (*SHORTER, self._scorer.tokens) if next(self._exported.model.parameters()).is_cuda else (SHORT,)
         for size in sizes:
-            self._score(inputs.pairs * (size // SHORT))
+            self._begin(inputs.pairs * (size // SHORT))()
 
-    def _score(self, pairs: list[Pair]) -> list[float]:
-        """Return the score of each pair; on the scoring thread."""
+    def _begin(self, pairs: list[Pair]) -> Callable[[], list[float]]:
+        """Begin to score pairs and return what waits for the scores; on the scoring thread."""
         # The pairs of a request begin with one and the same array.
         starts = {id(start): start for start, _ in pairs}
         rows = {key: row for row, key in enumerate(starts)}
@@ -246,8 +246,8 @@ class ServedModel:
         # Kept: where memory ran out it takes less at once from then on.
         self._scorer = self._scorer.over(texts)
         query_rows = np.array([rows[id(start)] for start, _ in pairs])
-        scores: list[float] = self._scorer(query_rows, np.arange(len(pairs))).tolist()
-        return scores
+        scores = self._scorer.begin(query_rows, np.arange(len(pairs)))
+        return lambda: scores().tolist()
 
     def _texts(self, starts: Sequence[Ids], passages: Sequence[Ids]) -> PairTexts:
         length, pad = self._exported.settings.input.length, self._exported.tokenizer.pad_token_id

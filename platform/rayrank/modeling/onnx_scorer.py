@@ -2,6 +2,8 @@
 
 import copy
 import math
+from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -53,6 +55,10 @@ class OnnxScorer:
 
     def __call__(self, query_rows: Rows, passage_rows: Rows) -> NDArray[np.float32]:
         """Return the score of each (query row, passage row)."""
+        return self.begin(query_rows, passage_rows)()
+
+    def begin(self, query_rows: Rows, passage_rows: Rows) -> Callable[[], NDArray[np.float32]]:
+        """Let the threads begin to score, behind what they have already, and return what waits for the scores."""
         lengths = self._texts.lengths(query_rows, passage_rows)
         scores = np.empty(len(query_rows), np.float32)
 
@@ -63,9 +69,14 @@ class OnnxScorer:
 
         # Before the threads do: the first to read them puts them together.
         self._texts.on(_CPU)
-        # To the end, so that what went wrong in a thread is raised here.
-        list(self._threads.map(run, pools(lengths, self._budget(lengths))))
-        return scores
+        batches = self._threads.map(run, pools(lengths, self._budget(lengths)))
+
+        def wait() -> NDArray[np.float32]:
+            # To the end, so that what went wrong in a thread is raised here.
+            deque(batches, maxlen=0)
+            return scores
+
+        return wait
 
     def _budget(self, lengths: Rows) -> int:
         if not len(lengths):

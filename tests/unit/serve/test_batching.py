@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ def pairs_of(name: str, count: int) -> list[Pair]:
 
 
 def run(scorer: Scorer, work: Callable[[Batcher[Pair]], Coroutine[Any, Any, None]], **options: Any) -> None:
-    batcher = Batcher(scorer, **{"tokens": 100, **options})
+    batcher = Batcher(lambda pairs: partial(scorer, pairs), **{"tokens": 100, **options})
     try:
         asyncio.run(work(batcher))
     finally:
@@ -99,7 +100,8 @@ def test_a_short_request_does_not_wait_behind_a_long_one() -> None:
         await meanwhile(scorer, batcher, ("long", [10] * 1000), ("short", [10] * 10))
 
     run(scorer, work)
-    assert [sum(name == "short" for name, _ in batch) for batch in scorer.batches[:3]] == [0, 10, 0]
+    # The scorer has one batch, and the next one is waiting for it, when the short one comes.
+    assert [sum(name == "short" for name, _ in batch) for batch in scorer.batches[:4]] == [0, 0, 10, 0]
     assert len(scorer.batches) == 101
 
 
@@ -238,7 +240,7 @@ def test_a_client_that_goes_away_takes_its_pairs_along() -> None:
         assert (await stays).scores == list(range(30))
 
     run(scorer, work)
-    assert [sum(name == "gone" for name, _ in batch) for batch in scorer.batches] == [10, 0, 0, 0]
+    assert [sum(name == "gone" for name, _ in batch) for batch in scorer.batches] == [10, 10, 0, 0, 0]
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_again() -> None:
@@ -251,10 +253,10 @@ def test_a_full_queue_refuses_and_says_when_to_come_again() -> None:
         there = asyncio.create_task(batcher(pairs_of("there", 50), [10] * 50))
         await asyncio.to_thread(scorer.began.wait)
         with pytest.raises(Overloaded) as refusal:
-            await batcher(pairs_of("refused", 11), [10] * 11)
-        # Forty pairs wait, at ten in a hundredth of a second.
-        assert 0.02 < refusal.value.retry_after < 0.06
-        fits = asyncio.create_task(batcher(pairs_of("fits", 10), [10] * 10))
+            await batcher(pairs_of("refused", 21), [10] * 21)
+        # Thirty pairs wait for a third batch, at ten in a hundredth of a second.
+        assert 0.015 < refusal.value.retry_after < 0.045
+        fits = asyncio.create_task(batcher(pairs_of("fits", 20), [10] * 20))
         await asyncio.sleep(0.01)
         scorer.may_go.set()
         await asyncio.gather(there, fits)
@@ -288,3 +290,26 @@ def test_what_cannot_be_scored_fails_its_own_batch_only() -> None:
 
     run(scorer, work)
     assert len(scorer.batches) == 3
+
+
+@pytest.mark.parametrize(("waiting", "in_hand"), [(25, 2), (10, 2), (9, 1)])
+def test_the_scorer_has_its_next_batch_while_it_is_at_one_if_that_is_full(waiting: int, in_hand: int) -> None:
+    begun, may_end = [], threading.Event()
+
+    def begin(pairs: list[Pair]) -> Callable[[], list[float]]:
+        begun.append(pairs)
+        return lambda: [float(number) for _, number in pairs] if may_end.wait() else []
+
+    async def work() -> None:
+        first = asyncio.create_task(batcher(pairs_of("first", 10 + waiting), [10] * (10 + waiting)))
+        await asyncio.sleep(0.05)
+        assert [len(batch) for batch in begun] == [10] * in_hand
+        may_end.set()
+        assert (await first).scores == list(range(10 + waiting))
+
+    batcher = Batcher(begin, tokens=100)
+    try:
+        asyncio.run(work())
+    finally:
+        may_end.set()
+        batcher.close()
