@@ -4,9 +4,9 @@
 
 All sides score the same pairs, of mean length 102 and at most 180, in bfloat16 or, where they say so, in floats of
 eight bits, with the same weights: BERT-large's shape with random ones, or MiniLM-L6. CrossEncoder reads raw text, as do
-the sides that say so; the others read stored ids. `of ceiling` is the share of the rate of a large matrix product,
-measured here, that a side's arithmetic reaches. The sides take turns. At the end 10,000 pairs of random lengths are
-scored and what was compiled for them is counted.
+the sides that say so; the others read stored ids. `of ceiling` is the share of the rate of a large matrix product in
+bfloat16, measured here, that a side's arithmetic reaches. The sides take turns. At the end 10,000 pairs of random
+lengths are scored and what was compiled for them is counted.
 """
 
 import argparse
@@ -96,11 +96,11 @@ def our_scorers(encoder: str, tokenizer: PreTrainedTokenizerFast, texts: PairTex
         model = made_reranker(encoder, tokenizer, strm).cuda().eval()
         padded: Reranker = copy.deepcopy(model)
         padded.encoder.bfloat16().packs = False
-        small = copy.deepcopy(model)
+        small = copy.deepcopy(model) if strm.form != "off" else None
         hasten(model)
         found[f"padded, token budget{mark}"] = Scorer(padded, texts)
         found[f"packed{mark}"] = Scorer(model, texts)
-        if strm.form != "off":
+        if small is not None:
             hasten(small, eight_bits=True)
             found[f"packed{mark}, eight bits"] = Scorer(small, texts)
     return found

@@ -145,7 +145,9 @@ def parsed() -> argparse.Namespace:
     clients = [32, 128] if torch.cuda.is_available() else [2, 8, 32]
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--data", default="../shared/data/insuranceqa", help="a BEIR folder; generated if missing")
-    options.add_argument("--backend", choices=("torch", "onnx-int8"), help="int8 on a CPU, torch on a GPU, if empty")
+    options.add_argument(
+        "--backend", choices=("torch", "onnx-int8", "torch-fp8"), help="int8 on a CPU, torch on a GPU, if empty"
+    )
     options.add_argument("--pairs", type=int, default=3000, help="of all requests together")
     options.add_argument("--encoder", choices=ENCODERS, default="minilm")
     options.add_argument("--passages", type=int, nargs=2, default=[20, 50], help="of a request, at least and at most")
@@ -203,7 +205,7 @@ def lone_scorer(arguments: argparse.Namespace, work: Work) -> Callable[[], int]:
     """Return what scores all pairs once, and says how many they are."""
     ours = load(work.model, arguments.backend)
     if torch.cuda.is_available():
-        hasten(ours.model.cuda())
+        hasten(ours.model.cuda(), arguments.backend == "torch-fp8")
     scorer = scorer_of(ours, pair_texts(ours, work.pairs.queries, work.pairs.passages))
     rows = np.arange(len(work.pairs.queries))
     scorer(rows[:50], rows[:50])

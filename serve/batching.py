@@ -277,8 +277,8 @@ class Batcher(Generic[Pair]):
 
 
 def _finish(done: "Future[None]", error: BaseException | None) -> None:
-    """Tell the client, unless it is gone."""
-    if not done.set_running_or_notify_cancel():
+    """Tell the client, unless it is gone, or knows already that another of its batches failed."""
+    if done.done() or not done.set_running_or_notify_cancel():
         return
     if error is None:
         done.set_result(None)

@@ -21,7 +21,7 @@ from rayrank.modeling.explain import explain
 from rayrank.modeling.export import load
 from rayrank.modeling.onnx_scorer import OnnxScorer
 from rayrank.modeling.predicted_types import types_for
-from rayrank.modeling.scorer import SHORTER, Scorer, hasten
+from rayrank.modeling.scorer import SHORTER, Scorer, hasten, snapshot
 from rayrank.text.pairs import Ids, Ragged, SpecialIds, prefixes
 from rayrank.text.pieces import PieceEncoder
 from serve.batching import Batcher
@@ -101,7 +101,7 @@ class ServedModel:
     def __init__(self, config: ServeConfig) -> None:
         """Open the folder and score a first batch, so that what compiles has compiled."""
         self.config = config
-        self._exported = load(config.model, config.backend)
+        self._exported = self._explained = load(config.model, config.backend)
         tokenizer, settings = self._exported.tokenizer, self._exported.settings
         self._special = SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id)
         encode = PieceEncoder(tokenizer.backend_tokenizer.to_str(), settings.input.length)
@@ -130,7 +130,7 @@ class ServedModel:
         self._explaining += 1
         try:
             with self._in_hand():
-                return await work(self._explainer, explain, self._exported, query, passage, query_type)
+                return await work(self._explainer, explain, self._explained, query, passage, query_type)
         finally:
             self._explaining -= 1
 
@@ -225,9 +225,13 @@ class ServedModel:
         nothing = self._texts([], [])
         if self._exported.int8 is not None:
             return OnnxScorer(self._exported.int8, nothing, tokens)
+        model, eight_bits = self._exported.model, self.config.backend == "torch-fp8"
         if torch.cuda.is_available():
-            self._exported.model.cuda()
-            hasten(self._exported.model, self.config.backend == "torch-fp8")
+            model.cuda()
+        if eight_bits:
+            # The changes that an explanation shows are smaller than what eight bits leave out.
+            self._explained = self._exported._replace(model=snapshot(model))
+        hasten(model, eight_bits)
         return Scorer(self._exported.model, nothing, tokens, SHORTER)
 
     def _warm_up(self) -> None:

@@ -155,7 +155,7 @@ class PairTexts:
                     torch.from_numpy(texts.values if len(texts.values) else np.zeros(1, np.int32))
                     for texts in (self.starts, self.passages)
                 )
-            if device.type == "cuda" and len(passages) < FEW:
+            if device.type == "cuda" and len(starts) + len(passages) < FEW:
                 # Only from there does a copy not wait for what the device has still to do.
                 starts, passages = starts.pin_memory(), passages.pin_memory()
             self._there[device] = starts.to(device, non_blocking=True), passages.to(device, non_blocking=True)

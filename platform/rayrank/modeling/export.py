@@ -25,6 +25,7 @@ from rayrank.errors import ConfigError, StorageError
 from rayrank.evaluation.calibration import Calibration
 from rayrank.modeling.encoder import Encoder, quiet
 from rayrank.modeling.golden import GOLDEN_PAIRS, GoldenPair
+from rayrank.modeling.lean import check_eight_bits
 from rayrank.modeling.reranker import RELEVANT, Reranker
 from rayrank.modeling.typer import Typer, copy_typer, load_typer
 from rayrank.text.pieces import load_tokenizer
@@ -233,6 +234,8 @@ def load(folder: str, backend: Backend = "torch") -> Exported:
     base = AutoModel.from_config(AutoConfig.for_model(settings.base, **shape), attn_implementation="sdpa")  # type: ignore[no-untyped-call]
     model = Reranker(Encoder(base, word_table(tokenizer), settings.strm), num_outputs=1)
     model.load_state_dict(weights)
+    if backend == "torch-fp8":
+        check_eight_bits(model)
     return Exported(model.eval(), tokenizer, settings, int8, calibration, golden, typer)
 
 

@@ -7,7 +7,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import GELUActivation
 
+from rayrank.errors import ConfigError
 from rayrank.modeling.packed_attention import layers_of
+from rayrank.modeling.reranker import Reranker
 
 EIGHT_BITS = torch.float8_e4m3fn
 LARGEST = torch.finfo(EIGHT_BITS).max
@@ -15,8 +17,11 @@ LARGEST = torch.finfo(EIGHT_BITS).max
 SMALLEST = 1e-12
 """No scale is smaller: a row of zeros has one, too."""
 
-LOWEST_GELU = 0.17
+LOWEST_GELU = 0.1701
 """No value of GELU is farther below zero."""
+
+STEP = 16
+"""Widths that a product of eight bits can have are multiples of it."""
 
 
 def fuse(base: PreTrainedModel) -> None:
@@ -25,6 +30,23 @@ def fuse(base: PreTrainedModel) -> None:
     for layer in _layers_with_gelu(base):
         layer.intermediate.dense = LinearGelu(layer.intermediate.dense)
         layer.intermediate.intermediate_act_fn = nn.Identity()
+
+
+def check_eight_bits(model: Reranker) -> None:
+    """Refuse a model whose layers cannot have eight bits a weight."""
+    base = model.encoder.base
+    if not model.encoder.packs:
+        raise ConfigError(
+            f"backend=torch-fp8 cannot be used: the layers of {type(base).__name__} are not built as BERT's are, with "
+            f"heads of 16 numbers or more; set it to torch."
+        )
+    layers = [part for layer in layers_of(base) for part in layer.modules() if isinstance(part, nn.Linear)]
+    for width in [width for layer in layers for width in (layer.in_features, layer.out_features)]:
+        if width % STEP:
+            raise ConfigError(
+                f"backend=torch-fp8 cannot be used: the encoder has layers {width} wide, and GPUs multiply eight bits "
+                f"in multiples of {STEP}; set it to torch."
+            )
 
 
 def use_eight_bits(base: PreTrainedModel) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rayrank.errors import ConfigError
 from rayrank.modeling.batches import SHORT, PairTexts
-from rayrank.modeling.lean import fuse, use_eight_bits
+from rayrank.modeling.lean import check_eight_bits, fuse, use_eight_bits
 from rayrank.modeling.packed_attention import BLOCK, compile_layers
 from rayrank.modeling.reranker import Reranker, relevance_score
 from rayrank.text.pairs import Rows
@@ -34,7 +34,9 @@ log = logging.getLogger(__name__)
 
 def halve(model: Reranker) -> None:
     """Give a model that is not trained any more half the bytes on a GPU: the precision of all scoring there."""
-    if model.encoder.packs and next(model.parameters()).is_cuda:
+    first = next(model.parameters())
+    # Once is enough, and twice would undo eight bits.
+    if model.encoder.packs and first.is_cuda and first.dtype != torch.bfloat16:
         model.encoder.bfloat16()
 
 
@@ -42,26 +44,21 @@ def hasten(model: Reranker, eight_bits: bool = False) -> None:
     """Compile such a model as well, for the one shape, with fewer and larger products, or with those of eight bits."""
     if eight_bits:
         quarter(model)
-    else:
-        halve(model)
+    halve(model)
     if model.encoder.packs and next(model.parameters()).is_cuda:
         fuse(model.encoder.base)
         compile_layers(model.encoder.base, dynamic=False)
 
 
 def quarter(model: Reranker) -> None:
-    """Give the layers of a model eight bits a weight, or say why that cannot be; halving it undoes that."""
+    """Give the layers of a model eight bits a weight, or say why that cannot be."""
+    check_eight_bits(model)
     device = next(model.parameters()).device
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < OLDEST_WITH_EIGHT_BITS:
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "there is no GPU"
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "a CPU"
         raise ConfigError(
-            f"scorer.backend=torch-fp8 cannot be used: it needs a GPU that multiplies floats of eight bits, such as an "
-            f"H100 or L4 ({name}); set scorer.backend=torch."
-        )
-    if not model.encoder.packs:
-        raise ConfigError(
-            f"scorer.backend=torch-fp8 cannot be used: {type(model.encoder.base).__name__} is not built as BERT is; "
-            f"set scorer.backend=torch."
+            f"backend=torch-fp8 cannot be used on {name}: it needs a GPU that multiplies floats of eight bits, such as "
+            f"an H100; set it to torch."
         )
     halve(model)
     use_eight_bits(model.encoder.base)
@@ -90,9 +87,7 @@ class Scorer:
         is_half = next(model.encoder.parameters()).dtype == torch.bfloat16
         self._autocast = torch.autocast(self._device.type, torch.bfloat16, enabled=on_gpu and not is_half)
         self.tokens = tokens or (GPU_TOKENS if on_gpu else CPU_TOKENS)
-        if self._packs:
-            # A row holds one pair at least.
-            self.tokens = max(self.tokens, texts.length)
+        self.tokens = self._fitting(self.tokens)
 
     @property
     def at_once(self) -> int:
@@ -106,8 +101,12 @@ class Scorer:
     def num_whole(self) -> int:
         """Return how many pairs, row by row of the texts, fill packed rows; what is left of them would not."""
         rows = np.arange(len(self._texts.starts))
-        *_, last = [rows[:1], *self._packed(self._texts.lengths(rows, rows))]
+        *_, last = self._packed(self._texts.lengths(rows, rows))
         return int(last.min())
+
+    def _fitting(self, tokens: int) -> int:
+        """Return a budget that can be used: a packed row holds one pair at least, in whole blocks."""
+        return -(-max(tokens, self._texts.length) // BLOCK) * BLOCK if self._packs else tokens
 
     def __call__(self, query_rows: Rows, passage_rows: Rows) -> NDArray[np.float32]:
         """Return the score of each (query row, passage row)."""
@@ -125,7 +124,7 @@ class Scorer:
                 except torch.OutOfMemoryError:
                     if self.tokens // 2 < self._texts.length:
                         raise
-                    self.tokens //= 2
+                    self.tokens = self._fitting(self.tokens // 2)
                     log.warning("out of memory: batches of %s tokens from now on", f"{self.tokens:,}")
                 # Not in the handler: there the failed batch is still held.
                 torch.cuda.empty_cache()

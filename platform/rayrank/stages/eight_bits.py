@@ -8,7 +8,7 @@ import torch
 from rayrank.artifacts import Store
 from rayrank.config import RunConfig
 from rayrank.errors import ConfigError
-from rayrank.modeling.batches import PairTexts
+from rayrank.modeling.export import INT8
 from rayrank.modeling.onnx_graph import int8, onnx_graph
 from rayrank.modeling.onnx_scorer import OnnxScorer
 from rayrank.modeling.reranker import Reranker
@@ -36,35 +36,33 @@ class Quantised(NamedTuple):
 
     def finding(self) -> str:
         """Return the figures as a sentence."""
+        name, where, who = (INT8, "CPUs", "`load` and") if self.graph else (self.backend, "GPUs", "")
         return (
-            f"{self.backend} is for {'CPUs' if self.graph else 'GPUs'}: {DEV_METRIC} {self.small:.4f} on "
-            f"{self.num_queries} dev queries, {self.full:.4f} without it; an endpoint scores so with "
-            f"backend={self.backend}"
+            f"{name} is for {where}: {DEV_METRIC} {self.small:.4f} on {self.num_queries} dev queries, {self.full:.4f} "
+            f"without it; {who} the endpoint can be asked for it with backend={self.backend}"
         )
 
 
 def quantised(model: Reranker, config: RunConfig, store: Store) -> Quantised:
     """Return the model in eight bits; refuse one that loses too much on at most training.dev_queries."""
     candidates, backend = store.require("candidates", config), config.scorer.backend
+    graph = int8(onnx_graph(model)) if backend == "onnx-int8" else None
+    full, small = (model, model) if graph else _of_floats(model)
     splits = {split: read_candidates(candidates, split) for split in ("train", "dev")}
     inputs = inputs_of(config, store, splits)
     dev = hold_out(inputs.data.splits, config.training.dev_queries)["dev"]
-    graph = int8(onnx_graph(model)) if backend == "onnx-int8" else None
-    scorers = _of_floats(model, inputs.texts) if graph is None else _of_graph(model, graph, inputs.texts)
-    full, small = (dev_metric(inputs.data, dev, scorer) for scorer in scorers)
-    check_loss(backend, full, small, len(dev.queries))
-    return Quantised(backend, graph, small, full, len(dev.queries))
+    scorers = Scorer(full, inputs.texts), OnnxScorer(graph, inputs.texts) if graph else Scorer(small, inputs.texts)
+    before, after = (dev_metric(inputs.data, dev, scorer) for scorer in scorers)
+    check_loss(backend, before, after, len(dev.queries))
+    return Quantised(backend, graph, after, before, len(dev.queries))
 
 
-def _of_graph(model: Reranker, graph: bytes, texts: PairTexts) -> tuple[Scorer, OnnxScorer]:
-    return Scorer(model, texts), OnnxScorer(graph, texts)
-
-
-def _of_floats(model: Reranker, texts: PairTexts) -> tuple[Scorer, Scorer]:
+def _of_floats(model: Reranker) -> tuple[Reranker, Reranker]:
+    """Return the model on a GPU as it scores there, and in floats of eight bits."""
     full, small = (deepcopy(model).to("cuda" if torch.cuda.is_available() else "cpu") for _ in range(2))
     quarter(small)
     halve(full)
-    return Scorer(full, texts), Scorer(small, texts)
+    return full, small
 
 
 def check_loss(backend: str, full: float, small: float, num_queries: int) -> None:

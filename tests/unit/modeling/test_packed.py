@@ -2,6 +2,7 @@
 
 import copy
 import platform
+from collections.abc import Callable
 from itertools import pairwise
 from shutil import which
 
@@ -16,7 +17,7 @@ from rayrank.config import StrmConfig
 from rayrank.modeling.batches import PackedBatch, PaddedBatch, PairTexts
 from rayrank.modeling.encoder import Encoder
 from rayrank.modeling.layer_masks import LayerMasks, Place
-from rayrank.modeling.lean import fuse
+from rayrank.modeling.lean import fuse, use_eight_bits
 from rayrank.modeling.packed_attention import SpreadMasks, _flex, bounds_of, compile_layers, rectangle, row_masks
 from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.scorer import Scorer
@@ -154,18 +155,20 @@ def test_in_half_precision_packed_and_padded_batches_agree_as_far_as_it_goes(for
     assert torch.cosine_similarity(padded_gradients, packed_gradients, dim=0) > 0.999
 
 
-@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("lean", [None, fuse, use_eight_bits], ids=["as it is", "fused", "eight bits"])
 @pytest.mark.parametrize(("form", "graphs"), [("off", 2), ("mask", 2), ("mask from layer 1", 3), ("bias", 2)])
 def test_layers_share_what_is_compiled_and_the_last_computes_first_positions_alone(
-    form: str, graphs: int, fused: bool
+    form: str, graphs: int, lean: Callable[[nn.Module], None] | None
 ) -> None:
     source, reranker, counter = texts(), model(FORMS[form]), CompileCounterWithBackend("eager")
     batches = [source.packed(*rows(12, seed), 512, CPU) for seed in range(3)]
+    if lean is use_eight_bits:
+        reranker.encoder.bfloat16()
+    if lean is not None:
+        lean(reranker.encoder.base)
     with torch.no_grad():
         expected = [reranker(batch) for batch in batches]
         torch._dynamo.reset()
-        if fused:
-            fuse(reranker.encoder.base)
         compile_layers(reranker.encoder.base, dynamic=False, backend=counter)
         found = [reranker(batch) for batch in batches]
         copied = copy.deepcopy(reranker)

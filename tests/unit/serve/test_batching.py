@@ -283,13 +283,14 @@ def test_what_cannot_be_scored_fails_its_own_batch_only() -> None:
         scorer.may_go.set()
         with pytest.raises(ValueError, match="broken"):
             await broken
-        assert batcher.num_failed == 1
+        # The first of its batches, and the next one if it was under way by then.
+        assert batcher.num_failed in (1, 2)
         assert (await before).scores == list(range(10))
         assert (await batcher(pairs_of("after", 2), [10] * 2)).scores == [0, 1]
         assert (batcher.num_failed, batcher.num_queued) == (0, 0)
 
     run(scorer, work)
-    assert len(scorer.batches) == 3
+    assert [batch[0][0] for batch in scorer.batches] == ["before", "broken", "broken", "after"]
 
 
 @pytest.mark.parametrize(("waiting", "in_hand"), [(25, 2), (10, 2), (9, 1)])
