@@ -81,7 +81,7 @@ def main() -> None:
             side.run()
             torch.cuda.synchronize()
             took = time.perf_counter() - started
-            print(f"turn {turn}: {side.name}, {took:.1f} s", file=sys.stderr)
+            print(f"turn {turn}: {side.name}, {len(rows) / took:,.0f} pairs/s", file=sys.stderr)
             # The first turn compiles.
             if turn:
                 side.seconds.append(took)
