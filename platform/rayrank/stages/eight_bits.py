@@ -36,10 +36,11 @@ class Quantised(NamedTuple):
 
     def finding(self) -> str:
         """Return the figures as a sentence."""
-        name, where, who = (INT8, "CPUs", "`load` and") if self.graph else (self.backend, "GPUs", "")
+        name, where = (INT8, "CPUs") if self.graph else (self.backend, "GPUs")
+        who = "`load` and the endpoint" if self.graph else "the endpoint"
         return (
             f"{name} is for {where}: {DEV_METRIC} {self.small:.4f} on {self.num_queries} dev queries, {self.full:.4f} "
-            f"without it; {who} the endpoint can be asked for it with backend={self.backend}"
+            f"without it; {who} can be asked for it with backend={self.backend}"
         )
 
 
