@@ -39,7 +39,7 @@ def test_every_route_is_described(schema: Any) -> None:
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 def test_answers_are_as_described(schema: Any, method: str, path: str) -> None:
-    try_all(schema, method, path)
+    assert max(try_all(schema, method, path)) < 500
 
 
 def test_answers_from_an_index_are_as_described(schema_with_index: Any) -> None:

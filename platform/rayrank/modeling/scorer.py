@@ -86,8 +86,7 @@ class Scorer:
         self._packs = on_gpu and model.encoder.packs
         is_half = next(model.encoder.parameters()).dtype == torch.bfloat16
         self._autocast = torch.autocast(self._device.type, torch.bfloat16, enabled=on_gpu and not is_half)
-        self.tokens = tokens or (GPU_TOKENS if on_gpu else CPU_TOKENS)
-        self.tokens = self._fitting(self.tokens)
+        self.tokens = self._fitting(tokens or (GPU_TOKENS if on_gpu else CPU_TOKENS))
 
     @property
     def at_once(self) -> int:
@@ -101,12 +100,8 @@ class Scorer:
     def num_whole(self) -> int:
         """Return how many pairs, row by row of the texts, fill packed rows; what is left of them would not."""
         rows = np.arange(len(self._texts.starts))
-        *_, last = self._packed(self._texts.lengths(rows, rows))
-        return int(last.min())
-
-    def _fitting(self, tokens: int) -> int:
-        """Return a budget that can be used: a packed row holds one pair at least, in whole blocks."""
-        return -(-max(tokens, self._texts.length) // BLOCK) * BLOCK if self._packs else tokens
+        *_, (start, _) = self._runs(self._texts.lengths(rows, rows))
+        return start
 
     def __call__(self, query_rows: Rows, passage_rows: Rows) -> NDArray[np.float32]:
         """Return the score of each (query row, passage row)."""
@@ -135,7 +130,7 @@ class Scorer:
     def _begin(self, query_rows: Rows, passage_rows: Rows) -> list[tuple[Rows, Tensor]]:
         lengths = self._texts.lengths(query_rows, passage_rows)
         pending = []
-        for chosen in self._packed(lengths) if self._packs else pools(lengths, self.tokens):
+        for chosen in self._batches(lengths):
             with self._autocast:
                 pending.append((chosen, self._score(query_rows[chosen], passage_rows[chosen])))
         return pending
@@ -148,15 +143,27 @@ class Scorer:
         size = min(fits, default=self.tokens)
         return relevance_score(self.model(self._texts.packed(query_rows, passage_rows, size, self._device)))
 
-    def _packed(self, lengths: Rows) -> Iterator[Rows]:
-        """Yield runs of pairs that fit a packed row, each in an order of its own."""
+    def _fitting(self, tokens: int) -> int:
+        """Return a budget that can be used: a packed row holds one pair at least, in whole blocks."""
+        return -(-max(tokens, self._texts.length) // BLOCK) * BLOCK if self._packs else tokens
+
+    def _batches(self, lengths: Rows) -> Iterator[Rows]:
+        """Yield what is scored together, as places in the caller's order."""
+        if not self._packs:
+            yield from pools(lengths, self.tokens)
+            return
+        for start, stop in self._runs(lengths):
+            yield start + aligned(lengths[start:stop])
+
+    def _runs(self, lengths: Rows) -> Iterator[tuple[int, int]]:
+        """Yield runs of pairs that fit a packed row."""
         ends = np.cumsum(lengths)
         start = 0
         while start < len(lengths):
             before = ends[start - 1] if start else 0
             stop = int(np.searchsorted(ends, before + self.tokens, side="right"))
             stop = min(stop, start + max(1, self.tokens // SHORT))
-            yield start + aligned(lengths[start:stop])
+            yield start, stop
             start = stop
 
 

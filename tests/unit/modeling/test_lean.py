@@ -2,65 +2,34 @@
 
 import copy
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
-from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
+from transformers import BertConfig, BertModel
 
 from rayrank.config import StrmConfig
 from rayrank.errors import ConfigError
-from rayrank.modeling.batches import PairTexts
 from rayrank.modeling.encoder import Encoder
 from rayrank.modeling.lean import LinearGelu, LinearOfEightBits, check_eight_bits, fuse, gelu, use_eight_bits
-from rayrank.modeling.packed_attention import BLOCK
 from rayrank.modeling.reranker import Reranker
-from rayrank.modeling.scorer import Scorer, aligned, hasten
-from rayrank.text.pairs import Ragged
-from rayrank.text.words import CONTINUES, STARTS
+from rayrank.modeling.scorer import hasten
+from tests.unit.modeling.conftest import CPU, FORMS, GPU, model, rows, texts
 
-DEVICES = [
-    torch.device("cpu"),
-    pytest.param(
-        torch.device("cuda"), marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-    ),
-]
-FORMS = [StrmConfig(form="off"), StrmConfig(), StrmConfig(form="bias")]
-SHAPE = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
-
-
-def model(strm: StrmConfig, kind: str = "bert", activation: str = "gelu") -> Reranker:
-    torch.manual_seed(0)
-    config, of = {"bert": (BertConfig, BertModel), "roberta": (RobertaConfig, RobertaModel)}[kind]
-    base = of(config(**SHAPE, max_position_embeddings=64, initializer_range=0.3, pad_token_id=0, hidden_act=activation))
-    words = np.where(np.arange(60) < 30, STARTS, CONTINUES).astype(np.int8)
-    found = Reranker(Encoder(base, words, strm), 1).eval()
-    for part in found.modules():
-        if isinstance(part, nn.Linear):
-            nn.init.normal_(part.bias, std=0.2)
-    if found.encoder.strm_bias is not None:
-        nn.init.normal_(found.encoder.strm_bias, std=0.02)
-    return found
-
-
-def texts(count: int) -> PairTexts:
-    rng = np.random.default_rng(0)
-    starts = Ragged.of([[1, *rng.integers(3, 60, rng.integers(1, 6)), 2] for _ in range(count)])
-    return PairTexts(starts, Ragged.of([rng.integers(3, 60, rng.integers(0, 40)) for _ in range(count)]), 24, 0, 2)
+PLAIN_MASK_BIAS = [FORMS[name] for name in ("off", "mask", "bias")]
 
 
 @torch.no_grad()
 def scores(reranker: Reranker, count: int = 12, packed: bool = False) -> torch.Tensor:
-    source, rows, device = texts(count), np.arange(count), next(reranker.parameters()).device
-    batch = source.packed(rows, rows, 64 * count, device) if packed else source.padded(rows, rows, device)
+    source, device = texts(), next(reranker.parameters()).device
+    batch = source.packed(*rows(count), 64 * count, device) if packed else source.padded(*rows(count), device)
     return reranker(batch)[:, 0].float().cpu()
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.form)
+@pytest.mark.parametrize("form", PLAIN_MASK_BIAS, ids=lambda form: form.form)
 def test_fewer_products_change_no_score(form: StrmConfig, kind: str, packed: bool) -> None:
-    reranker = model(form, kind)
+    reranker = model(form, kind, spread=0.3)
     expected = scores(reranker, packed=packed)
     # Twice: who makes a model faster need not know whether somebody has.
     fuse(reranker.encoder.base)
@@ -73,22 +42,22 @@ def test_fewer_products_change_no_score(form: StrmConfig, kind: str, packed: boo
 
 
 def test_another_activation_stays_what_it_is() -> None:
-    reranker = model(StrmConfig(), activation="relu")
+    reranker = model(StrmConfig(), spread=0.3, activation="relu")
     expected = scores(reranker)
     fuse(reranker.encoder.base)
     assert torch.allclose(scores(reranker), expected, atol=1e-6)
     assert not any(isinstance(part, LinearGelu) for part in reranker.modules())
 
-    small = model(StrmConfig(), activation="relu")
+    small = model(StrmConfig(), spread=0.3, activation="relu")
     use_eight_bits(small.encoder.base)
     assert not any(part.after_gelu for part in small.modules() if isinstance(part, LinearOfEightBits))
     assert sum(isinstance(part, nn.ReLU) for part in small.modules()) == 3
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.form)
+@pytest.mark.parametrize("form", PLAIN_MASK_BIAS, ids=lambda form: form.form)
 def test_on_a_gpu_gelu_by_tanh_changes_scores_by_less_than_half_precision_does(form: StrmConfig) -> None:
-    exact = model(form).cuda()
+    exact = model(form, spread=0.3).cuda()
     half = copy.deepcopy(exact)
     half.encoder.bfloat16()
     fused = copy.deepcopy(half)
@@ -98,10 +67,10 @@ def test_on_a_gpu_gelu_by_tanh_changes_scores_by_less_than_half_precision_does(f
     assert (found - expected).square().mean() < 1.5 * (rounded - expected).square().mean()
 
 
-@pytest.mark.parametrize("device", DEVICES, ids=str)
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.form)
+@pytest.mark.parametrize("device", [CPU, GPU], ids=str)
+@pytest.mark.parametrize("form", PLAIN_MASK_BIAS, ids=lambda form: form.form)
 def test_scores_of_eight_bits_are_nearly_those_of_all_bits(form: StrmConfig, device: torch.device) -> None:
-    reranker = model(form).to(device)
+    reranker = model(form, spread=0.3).to(device)
     expected = scores(reranker, 64)
     reranker.encoder.bfloat16()
     use_eight_bits(reranker.encoder.base)
@@ -148,33 +117,6 @@ def test_eight_bits_without_a_gpu_are_refused_in_one_sentence() -> None:
 def test_layers_that_no_gpu_takes_in_eight_bits_are_refused_wherever_the_model_is(
     shape: dict[str, int], reason: str
 ) -> None:
-    base = BertModel(BertConfig(**SHAPE | shape))
+    base = BertModel(BertConfig(**{"hidden_size": 32, "num_hidden_layers": 1} | shape))
     with pytest.raises(ConfigError, match=rf"^backend=torch-fp8 cannot be used: .*{reason}.*; set it to torch\.$"):
         check_eight_bits(Reranker(Encoder(base, None), 1))
-
-
-@pytest.mark.parametrize("tokens", [64, 130, 320])
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.form)
-def test_packed_rows_give_scores_in_the_callers_order(form: StrmConfig, tokens: int) -> None:
-    reranker, source, rows = model(form), texts(40), np.random.default_rng(1).permutation(40)
-    expected = Scorer(reranker, source)(rows, rows)
-    # As on a GPU.
-    packed = Scorer(reranker, source)
-    packed._packs = True
-    packed.tokens = packed._fitting(tokens)
-
-    assert packed.tokens % BLOCK == 0
-    assert np.allclose(packed(rows, rows), expected, atol=1e-5)
-    assert 0 < packed.num_whole() < 40
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 63, 1285])
-def test_aligned_sequences_are_all_there_and_most_begin_or_end_with_a_block(count: int) -> None:
-    lengths = np.random.default_rng(count).integers(5, 181, count)
-    order = aligned(lengths)
-
-    assert sorted(order) == list(range(count))
-    if count > 1000:
-        shares = [np.mean(np.cumsum(chosen) % BLOCK == 0) for chosen in (lengths, lengths[order])]
-        assert shares[0] < 0.05
-        assert shares[1] > 0.4

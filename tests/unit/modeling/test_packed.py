@@ -11,74 +11,15 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
-from transformers import AlbertConfig, AlbertModel, BertConfig, BertModel, RobertaConfig, RobertaModel
 
 from rayrank.config import StrmConfig
-from rayrank.modeling.batches import PackedBatch, PaddedBatch, PairTexts
-from rayrank.modeling.encoder import Encoder
+from rayrank.modeling.batches import PackedBatch, PairTexts
 from rayrank.modeling.layer_masks import LayerMasks, Place
 from rayrank.modeling.lean import fuse, use_eight_bits
 from rayrank.modeling.packed_attention import SpreadMasks, _flex, bounds_of, compile_layers, rectangle, row_masks
-from rayrank.modeling.reranker import Reranker
-from rayrank.modeling.scorer import Scorer
 from rayrank.modeling.strm import packed_codes, padded_mask
-from rayrank.text.pairs import Ragged, Rows
-from rayrank.text.words import CONTINUES, STARTS
-
-CPU = torch.device("cpu")
-GPU = pytest.param(
-    torch.device("cuda"), marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-)
-PAD, CLS, SEP = 0, 1, 2
-VOCABULARY = 60
-FORMS = {
-    "off": StrmConfig(form="off"),
-    "mask": StrmConfig(),
-    "mask from layer 1": StrmConfig(first_layer=1),
-    "first piece": StrmConfig(representative="first"),
-    "bias": StrmConfig(form="bias"),
-}
-
-
-def texts(seed: int = 0, length: int = 24) -> PairTexts:
-    rng = np.random.default_rng(seed)
-    starts = Ragged.of([[CLS, *rng.integers(3, VOCABULARY, rng.integers(1, 6)), SEP] for _ in range(5)])
-    passages = Ragged.of([rng.integers(3, VOCABULARY, rng.integers(0, 40)) for _ in range(30)])
-    return PairTexts(starts, passages, length, PAD, SEP)
-
-
-def rows(count: int, seed: int = 1) -> tuple[Rows, Rows]:
-    rng = np.random.default_rng(seed)
-    return rng.integers(0, 5, count), rng.integers(0, 30, count)
-
-
-def model(strm: StrmConfig, kind: str = "bert", spread: float = 0.5) -> Reranker:
-    torch.manual_seed(0)
-    words = np.full(VOCABULARY, STARTS, np.int8)
-    words[VOCABULARY // 2 :] = CONTINUES
-    shape = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 32,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "max_position_embeddings": 64,
-    }
-    # RoBERTa's positions count from behind its padding's id, ALBERT has one layer that it repeats.
-    config, of = {
-        "bert": (BertConfig, BertModel),
-        "roberta": (RobertaConfig, RobertaModel),
-        "albert": (AlbertConfig, AlbertModel),
-    }[kind]
-    base = of(config(**shape, initializer_range=spread, pad_token_id=PAD))
-    found = Reranker(Encoder(base, words, strm), 1).eval()
-    if found.encoder.strm_bias is not None:
-        nn.init.normal_(found.encoder.strm_bias, std=0.02)
-    # Encoders start without; a bias that gets lost would not be missed.
-    for part in found.modules():
-        if isinstance(part, nn.Linear):
-            nn.init.normal_(part.bias, std=0.2)
-    return found
+from rayrank.text.pairs import Ragged
+from tests.unit.modeling.conftest import CLS, CPU, FORMS, GPU, PAD, SEP, VOCABULARY, model, rows, texts
 
 
 def inputs(batch: PackedBatch) -> list[list[int]]:
@@ -280,37 +221,3 @@ def test_passages_without_a_piece_are_scored_by_their_query_alone() -> None:
 
     assert inputs(empty.packed(one, np.arange(2), 128, CPU)) == [[CLS, 5, SEP, SEP]] * 2
     assert empty.padded(one, np.arange(2), CPU).ids.tolist() == [[CLS, 5, SEP, SEP]] * 2
-
-
-def test_scores_come_in_the_callers_order_whatever_the_budget() -> None:
-    source, (queries, passages), reranker = texts(), rows(50), model(StrmConfig())
-    with torch.no_grad():
-        alone = np.concatenate(
-            [reranker(source.padded(queries[[row]], passages[[row]], CPU))[:, 0] for row in range(50)]
-        )
-
-    for tokens in (1, 100, 5000):
-        assert np.allclose(Scorer(reranker, source, tokens)(queries, passages), alone, atol=1e-5)
-
-
-def test_where_memory_runs_out_batches_become_smaller_and_every_pair_is_scored() -> None:
-    source, (queries, passages), reranker = texts(), rows(50), model(StrmConfig())
-    whole = Scorer(reranker, source)(queries, passages)
-    sizes = []
-
-    def little_memory(module: torch.nn.Module, given: tuple[PaddedBatch]) -> None:
-        sizes.append(given[0].ids.numel())
-        if sizes[-1] > 200:
-            raise torch.OutOfMemoryError
-
-    reranker.register_forward_pre_hook(little_memory)
-    scorer = Scorer(reranker, source, tokens=1000)
-
-    assert np.allclose(scorer(queries, passages), whole, atol=1e-5)
-    assert 100 < scorer.tokens <= 200
-    sizes.clear()
-    scorer(queries, passages)
-    assert max(sizes) <= 200
-    reranker.register_forward_pre_hook(lambda module, given: (_ for _ in ()).throw(torch.OutOfMemoryError))
-    with pytest.raises(torch.OutOfMemoryError):
-        scorer(queries, passages)

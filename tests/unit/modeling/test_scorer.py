@@ -1,0 +1,78 @@
+"""Scores come in the caller's order, however pairs are put into batches."""
+
+import numpy as np
+import pytest
+import torch
+
+from rayrank.config import StrmConfig
+from rayrank.modeling.batches import PaddedBatch, PairTexts
+from rayrank.modeling.packed_attention import BLOCK
+from rayrank.modeling.scorer import Scorer, aligned
+from rayrank.text.pairs import Ragged
+from tests.unit.modeling.conftest import CPU, FORMS, PAD, SEP, model, rows, texts
+
+
+def test_scores_come_in_the_callers_order_whatever_the_budget() -> None:
+    source, (queries, passages), reranker = texts(), rows(50), model(StrmConfig())
+    with torch.no_grad():
+        alone = np.concatenate(
+            [reranker(source.padded(queries[[row]], passages[[row]], CPU))[:, 0] for row in range(50)]
+        )
+
+    for tokens in (1, 100, 5000):
+        assert np.allclose(Scorer(reranker, source, tokens)(queries, passages), alone, atol=1e-5)
+
+
+def test_where_memory_runs_out_batches_become_smaller_and_every_pair_is_scored() -> None:
+    source, (queries, passages), reranker = texts(), rows(50), model(StrmConfig())
+    whole = Scorer(reranker, source)(queries, passages)
+    sizes = []
+
+    def little_memory(module: torch.nn.Module, given: tuple[PaddedBatch]) -> None:
+        sizes.append(given[0].ids.numel())
+        if sizes[-1] > 200:
+            raise torch.OutOfMemoryError
+
+    reranker.register_forward_pre_hook(little_memory)
+    scorer = Scorer(reranker, source, tokens=1000)
+
+    assert np.allclose(scorer(queries, passages), whole, atol=1e-5)
+    assert 100 < scorer.tokens <= 200
+    sizes.clear()
+    scorer(queries, passages)
+    assert max(sizes) <= 200
+    reranker.register_forward_pre_hook(lambda module, given: (_ for _ in ()).throw(torch.OutOfMemoryError))
+    with pytest.raises(torch.OutOfMemoryError):
+        scorer(queries, passages)
+
+
+@pytest.mark.parametrize("tokens", [64, 130, 320])
+@pytest.mark.parametrize("form", FORMS)
+def test_packed_rows_give_scores_in_the_callers_order(form: str, tokens: int) -> None:
+    source, reranker, order = texts(), model(FORMS[form]), np.random.default_rng(1).permutation(40)
+    queries, passages = (
+        Ragged.of([of[row] for row in chosen])
+        for of, chosen in zip((source.starts, source.passages), rows(40), strict=True)
+    )
+    source = PairTexts(queries, passages, source.length, PAD, SEP)
+    expected = Scorer(reranker, source)(order, order)
+    # As on a GPU.
+    packed = Scorer(reranker, source)
+    packed._packs = True
+    packed.tokens = packed._fitting(tokens)
+
+    assert packed.tokens % BLOCK == 0
+    assert np.allclose(packed(order, order), expected, atol=1e-5)
+    assert 0 < packed.num_whole() < 40
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 63, 1285])
+def test_aligned_sequences_are_all_there_and_most_begin_or_end_with_a_block(count: int) -> None:
+    lengths = np.random.default_rng(count).integers(5, 181, count)
+    order = aligned(lengths)
+
+    assert sorted(order) == list(range(count))
+    if count > 1000:
+        shares = [np.mean(np.cumsum(chosen) % BLOCK == 0) for chosen in (lengths, lengths[order])]
+        assert shares[0] < 0.05
+        assert shares[1] > 0.4
