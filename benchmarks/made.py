@@ -1,6 +1,7 @@
 """Models and inputs of the shapes that are compared everywhere; weights and words do not matter for speed."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,12 +13,14 @@ from rayrank.config import MINILM, EncoderConfig, StrmConfig
 from rayrank.modeling.batches import PairTexts
 from rayrank.modeling.encoder import Encoder, load_encoder
 from rayrank.modeling.reranker import Reranker
-from rayrank.text.pairs import Ragged
+from rayrank.text.pairs import Ragged, SpecialIds, prefixes
 from rayrank.text.words import CONTINUES, word_table
 
 ENCODERS = ("large", "minilm")
 CONTINUED = 0.15
 """Share of pieces that go on with a word, as in English text under BERT's vocabulary."""
+
+TRIED, NOTHING = 20_000, -1
 
 
 def made_reranker(encoder: str, tokenizer: PreTrainedTokenizerFast, strm: StrmConfig, dropout: float = 0.1) -> Reranker:
@@ -37,23 +40,52 @@ def made_reranker(encoder: str, tokenizer: PreTrainedTokenizerFast, strm: StrmCo
 
 
 def made_texts(count: int, tokenizer: PreTrainedTokenizerFast, mean: int = 102, length: int = 180) -> PairTexts:
-    """Return as many queries as passages; their pairs, row by row, have a mean length and a longest one."""
+    """Return as many queries as passages; their pairs, row by row, have a mean length and a longest one.
+
+    Written out as words (`as_words`), they are taken apart into the same pieces again.
+    """
     rng = np.random.default_rng(13)
-    words = word_table(tokenizer)
-    pieces = np.flatnonzero(words != CONTINUES), np.flatnonzero(words == CONTINUES)
+    whole, cut = _words(tokenizer, rng)
 
     def ids(sizes: np.ndarray) -> Ragged:
-        goes_on = rng.random(sizes.sum()) < CONTINUED
-        values = np.where(goes_on, rng.choice(pieces[1], len(goes_on)), rng.choice(pieces[0], len(goes_on)))
-        return Ragged(values.astype(np.int32), np.concatenate([[0], np.cumsum(sizes)]))
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        # Enough of them, whichever have two pieces.
+        is_cut = rng.random(offsets[-1]) < CONTINUED / (1 - CONTINUED)
+        begins, goes_on = rng.choice(whole, len(is_cut)), np.full(len(is_cut), NOTHING)
+        begins[is_cut], goes_on[is_cut] = rng.choice(cut, is_cut.sum()).T
+        values = np.stack([begins, goes_on], 1).ravel()
+        values = values[values != NOTHING][: offsets[-1]]
+        # What a cut word begins with is a word; what is left of it at the start of the next text is none.
+        first = offsets[:-1]
+        values[first] = np.where(np.isin(values[first], cut[:, 1]), whole[0], values[first])
+        return Ragged(values.astype(np.int32), offsets)
 
-    query_sizes = rng.integers(6, 14, count)
-    starts = ids(query_sizes)
-    starts.values[starts.offsets[:-1]] = tokenizer.cls_token_id
-    starts.values[starts.offsets[1:] - 1] = tokenizer.sep_token_id
+    queries = ids(rng.integers(4, 12, count))
+    starts = prefixes(queries, None, SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id), length)
     # Two thirds of a bell and a third of texts that are cut, so that lengths spread as passages' do.
     bodies = np.where(rng.random(count) < 0.12, length, rng.gamma(4, (mean - 24) / 4, count).astype(np.int64) + 4)
     return PairTexts(starts, ids(np.minimum(bodies, length)), length, tokenizer.pad_token_id, tokenizer.sep_token_id)
+
+
+def as_words(texts: PairTexts, tokenizer: PreTrainedTokenizerFast) -> list[tuple[str, str]]:
+    """Return such pairs as text."""
+    queries, passages = (
+        tokenizer.batch_decode([ragged[row] for row in range(len(ragged))], skip_special_tokens=True)
+        for ragged in (texts.starts, texts.passages)
+    )
+    return list(zip(queries, passages, strict=True))
+
+
+def _words(tokenizer: PreTrainedTokenizerFast, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return words of one piece, and of two."""
+    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    are_letters = np.array([re.fullmatch("(##)?[a-z]+", piece) is not None for piece in pieces])
+    goes_on = word_table(tokenizer) == CONTINUES
+    whole, ends = np.flatnonzero(are_letters & ~goes_on), np.flatnonzero(are_letters & goes_on)
+    tried = np.stack([rng.choice(whole, TRIED), rng.choice(ends, TRIED)], 1)
+    found = tokenizer(tokenizer.batch_decode(tried), add_special_tokens=False).input_ids
+    # Most are taken apart elsewhere: the tokenizer prefers a long first piece.
+    return whole, tried[[ids == pair for ids, pair in zip(found, tried.tolist(), strict=True)]]
 
 
 def write_beir(folder: Path, split: str, passages: Sequence[str], queries: Sequence[str]) -> None:

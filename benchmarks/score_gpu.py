@@ -26,7 +26,7 @@ from sentence_transformers import CrossEncoder
 from torch._dynamo.utils import counters
 from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
 
-from benchmarks.made import ENCODERS, made_reranker, made_texts
+from benchmarks.made import ENCODERS, as_words, made_reranker, made_texts
 from rayrank.config import MINILM, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.modeling.batches import PairTexts
 from rayrank.modeling.export import Exported, settings_of
@@ -114,15 +114,6 @@ def peer_of(encoder: str, tokenizer: PreTrainedTokenizerFast, folder: str) -> Cr
         BertForSequenceClassification(shape).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return CrossEncoder(folder, device="cuda", max_length=180, model_kwargs={"torch_dtype": torch.bfloat16})
-
-
-def as_words(texts: PairTexts, tokenizer: PreTrainedTokenizerFast) -> list[tuple[str, str]]:
-    """Return the pairs as text, which the tokenizer takes apart into about as many pieces."""
-    queries, passages = (
-        tokenizer.batch_decode([ragged[row] for row in range(len(ragged))], skip_special_tokens=True)
-        for ragged in (texts.starts, texts.passages)
-    )
-    return list(zip(queries, passages, strict=True))
 
 
 def from_text(model: Reranker, words: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> object:
