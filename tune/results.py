@@ -16,7 +16,7 @@ from rayrank.training.ray_train import RUN
 from tune import plots
 from tune.page import page
 from tune.spaces import NEGATIVES, SEED, THRESHOLD, Changes, Space, own_value
-from tune.study import COST, Record, best, mean_dev, records, settings_text, value_text, without_seed
+from tune.study import COST, Record, best, busy_of, mean_dev, records, settings_text, value_text, without_seed
 
 FACTS = ("seconds", "train_seconds", "num_steps", "best_step", "pairs_per_s", "device", "key")
 
@@ -25,7 +25,7 @@ def write(folder: Artifact, study: Study, space: Space, config: RunConfig, store
     """Write everything and return the lines a person wants to read."""
     found = records(study)
     folder.write_table("trials.parquet", trials_table(found, list(space.dimensions), study))
-    lines = findings(found, space, config)
+    lines = [*findings(found, space, config), *_gpus(study)]
     winner = best(found)
     if winner is not None:
         with folder.create("best.yaml") as stream:
@@ -81,6 +81,8 @@ def findings(found: Sequence[Record], space: Space, config: RunConfig) -> list[s
     seeds = f", mean of {len(group)} trainings" if len(group) > 1 else ""
     shown = settings_text(without_seed(winner.changes))
     lines.insert(0, f"best: trial {winner.number}, dev MRR@10 {mean_dev(group):.4f}{seeds}{beside}: {shown}")
+    if SEED not in space.dimensions and not _like(winner, Record(0, "", own, None)):
+        lines.insert(1, _to_confirm(shown, config.training.seed + 1))
     return [*lines, *_reasons(found)]
 
 
@@ -117,12 +119,25 @@ def clear(found: Sequence[Record], config: RunConfig, store: Store) -> None:
             store.artifact("listwise", apply(config.model_dump(), record.changes)).remove_folder(RUN)
 
 
+def _to_confirm(settings: str, seed: int) -> str:
+    """Return how the best of many trials, which is partly luck, is compared again."""
+    return (
+        f"the best of many is partly luck; compare it again with python -m jobs.ablate, your options and "
+        f"--only DR-BERT --seeds 3 --set training.seed={seed} --row 'best: {settings}'"
+    )
+
+
 def _like(record: Record, other: Record) -> bool:
     return without_seed(record.changes) == without_seed(other.changes)
 
 
 def _reasons(found: Sequence[Record]) -> list[str]:
     return [f"trial {record.number} failed: {record.reason}" for record in found if record.reason]
+
+
+def _gpus(study: Study) -> list[str]:
+    seen = busy_of(study)
+    return [f"GPUs: busy {seen.busy / seen.looks:.0%} of the time"] if seen.looks else []
 
 
 def _cost(values: Sequence[float] | None) -> float | None:

@@ -13,11 +13,14 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from rayrank.artifacts import Artifact
+from tune.busy import Busy
 from tune.spaces import SEED, Changes
 
 FILE, NAME = "study.jsonl", "sweep"
 DEV, COST = "dev", "ms_per_query"
 """What is measured: MRR@10 on dev, and the time to score one query's candidates."""
+
+GPUS = "gpus"
 
 STATES = {
     TrialState.COMPLETE: "finished",
@@ -115,6 +118,17 @@ def mean_dev(group: Sequence[Record]) -> float:
     """Return the mean dev figure of some trials."""
     values = [record.dev for record in group if record.dev is not None]
     return sum(values) / len(values) if values else -math.inf
+
+
+def add_busy(study: Study, seen: Busy) -> None:
+    """Keep what was seen of the GPUs, with what earlier starts of the sweep had seen."""
+    if seen.looks:
+        study.set_user_attr(GPUS, busy_of(study).and_then(seen))
+
+
+def busy_of(study: Study) -> Busy:
+    """Return what all starts that ended saw of the GPUs."""
+    return Busy(*study.user_attrs.get(GPUS, ()))
 
 
 def settings_text(changes: Changes) -> str:

@@ -68,9 +68,10 @@ def execute(
     from rayrank.stages.cluster import start_ray
     from rayrank.stages.graph import make_all
     from tune import results
+    from tune.busy import watched
     from tune.placement import of_a_trial, places
     from tune.search import StudySearch
-    from tune.study import num_told, open_storage, records
+    from tune.study import add_busy, num_told, open_storage, records
     from tune.trial import missing
 
     optuna.logging.disable_default_handler()  # its lines belong in the log, not on the screen
@@ -86,8 +87,9 @@ def execute(
         search.study.enqueue_trial(point, skip_if_exists=True)
     left = trials - num_told(search.study)
     say(f"{left} of {trials} trials to run, {min(room, left)} at a time")
-    with live(lambda: results.live_table(search.study, list(space.dimensions), trials)):
+    with watched() as seen, live(lambda: results.live_table(search.study, list(space.dimensions), trials)):
         _tuned(folder, search, space, config, store, left=left, room=room, cost=cost)
+        add_busy(search.study, seen())
     results.clear(records(search.study), config, store)
 
 
@@ -122,6 +124,8 @@ def _tuned(
             search_alg=search,
             num_samples=left,
             max_concurrent_trials=room,
+            # One process after another would import torch for each trial.
+            reuse_actors=True,
         ),
         run_config=settings,
     ).fit()

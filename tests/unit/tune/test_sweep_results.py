@@ -12,8 +12,9 @@ from rayrank.artifacts import Artifact, Store
 from rayrank.config import RunConfig
 from rayrank.overrides import apply, build
 from tune import plots, results
+from tune.busy import Busy
 from tune.spaces import Space, open_space
-from tune.study import Record, best, num_told, open_storage, open_study, records
+from tune.study import Record, add_busy, best, num_told, open_storage, open_study, records
 
 
 def record(number: int, dev: float | None, state: str = "finished", **changes: Any) -> Record:
@@ -74,6 +75,7 @@ def test_everything_is_written_and_the_page_needs_nothing_else(
     assert lines[0].startswith(
         "best: trial 2, dev MRR@10 0.4400, the settings as they were 0.4100: listwise.negatives="
     )
+    assert lines[1].endswith(f"--set training.seed=14 --row 'best: {lines[0].split(': ', 2)[2]}'")
     assert "trials: 5 finished, 1 stopped early, 1 failed" in lines
     place = Path(folder.path(""))
     html = (place / "report.html").read_text()
@@ -89,6 +91,21 @@ def test_everything_is_written_and_the_page_needs_nothing_else(
     assert table[2]["dev_mrr_10"] == 0.44
     assert table[0]["listwise.negatives"] == 5
     assert "nan" in table[6]["reason"]
+
+
+def test_settings_that_stay_the_best_are_not_compared_with_themselves(space: Space, config: RunConfig) -> None:
+    (own,) = space.points(config)
+    assert not any("jobs.ablate" in line for line in results.findings([Record(0, "finished", own, 0.4)], space, config))
+
+
+def test_what_every_start_saw_of_the_gpus_counts(
+    study: Study, folder: Artifact, space: Space, config: RunConfig
+) -> None:
+    assert not any("GPU" in line for line in results.write(folder, study, space, config, Store(folder.root)))
+    add_busy(study, Busy(3.0, 4))
+    add_busy(study, Busy(0.0, 0))
+    add_busy(study, Busy(1.0, 4))
+    assert "GPUs: busy 50% of the time" in results.write(folder, study, space, config, Store(folder.root))
 
 
 def test_a_sweep_without_a_finished_trial_says_why(folder: Artifact, space: Space, config: RunConfig) -> None:
