@@ -10,9 +10,9 @@ import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -61,6 +61,7 @@ class _Request(Generic[Pair]):
     scores: list[float | None]
     missing: int
     started: float = 0.0
+    """When the scorer came to the first of them."""
     done: "Future[None]" = field(default_factory=Future)
 
     def next(self, most: int | None) -> int:
@@ -96,6 +97,8 @@ class Batcher(Generic[Pair]):
         self._begin, self._tokens, self._wait, self._limit = begin, tokens, wait, queued_pairs
         self._grows = grows
         self._waiting: list[_Request[Pair]] = []
+        self._coming = 0
+        """Pairs that are still being made."""
         self._changed = threading.Condition()
         self._rate = 0.0
         self._ended = 0.0
@@ -139,6 +142,18 @@ class Batcher(Generic[Pair]):
         started = request.started or ended
         return Scored(list(request.scores), started - now, ended - started)
 
+    @contextmanager
+    def expecting(self, num_pairs: int) -> Iterator[None]:
+        """Count pairs as queued while they are being made; raises Overloaded before any work is done for them."""
+        with self._changed:
+            self._check(num_pairs)
+            self._coming += num_pairs
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._coming -= num_pairs
+
     def close(self) -> None:
         """Score what is there and end the thread; nothing can be asked for any more."""
         with self._changed:
@@ -160,13 +175,16 @@ class Batcher(Generic[Pair]):
         with self._changed:
             if self._closed:
                 raise RuntimeError("the batcher was closed")
-            queued = self.num_queued
-            # However long a request is, an idle scorer takes it.
-            if queued and queued + len(request.pairs) > self._limit:
-                raise Overloaded(self._seconds())
+            self._check(len(request.pairs))
             request.turn = self._share + request.tokens
             self._waiting.append(request)
             self._changed.notify()
+
+    def _check(self, num_pairs: int) -> None:
+        queued = self.num_queued + self._coming
+        # However long a request is, an idle scorer takes it.
+        if queued and queued + num_pairs > self._limit:
+            raise Overloaded(self._seconds())
 
     def _drop(self, request: _Request[Pair]) -> None:
         with self._changed:
@@ -191,8 +209,8 @@ class Batcher(Generic[Pair]):
 
     def _start(self, batch: "Batch[Pair]") -> None:
         begun = time.monotonic()
-        for request, _ in batch:
-            request.started = request.started or begun
+        if not self._under_way:
+            _come_to(batch, begun)
         try:
             scores = self._begin([request.pairs[place] for request, place in batch])
         except BaseException as error:
@@ -202,13 +220,17 @@ class Batcher(Generic[Pair]):
         self._under_way.append(_UnderWay(batch, tokens, begun, scores))
 
     def _end(self, done: "_UnderWay[Pair]") -> None:
+        begun = max(done.begun, self._ended)
         try:
             scores = done.scores()
         except BaseException as error:
             self._fail(done.batch, error)
             return
+        finally:
+            self._ended = time.monotonic()
+            if self._under_way:
+                _come_to(self._under_way[0].batch, self._ended)
         self.num_failed = 0
-        begun, self._ended = max(done.begun, self._ended), time.monotonic()
         rate = done.tokens / max(self._ended - begun, 1e-6)
         self._rate = rate if not self._rate else (1 - FRESH) * self._rate + FRESH * rate
         self._deliver(done.batch, scores)
@@ -274,6 +296,11 @@ class Batcher(Generic[Pair]):
         for request in {id(request): request for request, _ in batch}.values():
             self._drop(request)
             _finish(request.done, error)
+
+
+def _come_to(batch: Batch[Pair], now: float) -> None:
+    for request, _ in batch:
+        request.started = request.started or now
 
 
 def _finish(done: "Future[None]", error: BaseException | None) -> None:

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from hashlib import blake2b
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -110,8 +111,9 @@ class ServedModel:
         # It takes as long as hundreds of pairs; one at a time is enough.
         self._explainer = ThreadPoolExecutor(1, "explaining")
         self._scorer = self._open(config.batching.tokens)
+        self._on_gpu = next(self._exported.model.parameters()).is_cuda
         self._warm_up()
-        batching, on_gpu = config.batching, next(self._exported.model.parameters()).is_cuda
+        batching, on_gpu = config.batching, self._on_gpu
         tokens = self._scorer.at_once * (1 if on_gpu else GATHERED)
         self._batcher = Batcher(self._begin, tokens, batching.wait_ms / 1000, batching.queued_pairs, grows=not on_gpu)
         self._explaining = 0
@@ -176,7 +178,9 @@ class ServedModel:
         deadline = None if left is None else began + left - min(UNDER_WAY_S, left / 10)
         try:
             async with asyncio.timeout(left):
-                inputs = await loop.run_in_executor(self._tokenisers, self._inputs, ask)
+                # What waits for a thread here is queued, too.
+                with self._batcher.expecting(len(ask.passages)):
+                    inputs = await loop.run_in_executor(self._tokenisers, self._inputs, ask)
         except TimeoutError:
             return Answer.of_nothing(ask, self.config.name, Timing(tokenise=time.monotonic() - began))
         tokenised = time.monotonic()
@@ -237,7 +241,7 @@ class ServedModel:
     def _warm_up(self) -> None:
         """Score once with every length of rows."""
         inputs = self._inputs(Ask("a first query", ["a first passage"]))
-        sizes = (*SHORTER, self._scorer.tokens) if next(self._exported.model.parameters()).is_cuda else (SHORT,)
+        sizes = (*SHORTER, self._scorer.tokens) if self._on_gpu else (SHORT,)
         for size in sizes:
             self._begin(inputs.pairs * (size // SHORT))()
 
@@ -250,7 +254,9 @@ class ServedModel:
         # Kept: where memory ran out it takes less at once from then on.
         self._scorer = self._scorer.over(texts)
         query_rows = np.array([rows[id(start)] for start, _ in pairs])
-        scores = self._scorer.begin(query_rows, np.arange(len(pairs)))
+        begin = partial(self._scorer.begin, query_rows, np.arange(len(pairs)))
+        # Of torch on a CPU all is done once it has begun: it begins when the scores of the batch before are out.
+        scores = begin() if self._on_gpu or self._exported.int8 is not None else lambda: begin()()
         return lambda: scores().tolist()
 
     def _texts(self, starts: Sequence[Ids], passages: Sequence[Ids]) -> PairTexts:

@@ -103,7 +103,7 @@ async function ranked({ query, query_type, documents, depth }, signal) {
     passages = found.results.sort((one, other) => one.first_stage_rank - other.first_stage_rank);
     if (!passages.length) throw new Problem("The index has no passage with any of these words. Try other words.");
   }
-  const request = { query, query_type, documents: passages.map(({ text }) => text) };
+  const request = { query, query_type, return_documents: false, documents: passages.map(({ text }) => text) };
   const [chances, logits] = await Promise.all(
     [false, true].map((raw_scores) => post("v1/rerank", { ...request, raw_scores }, signal)));
   for (const { index, relevance_score } of chances.results) passages[index].chance = relevance_score;

@@ -24,9 +24,9 @@ router = guarded(lambda body: CohereError, documented(CohereError))
 
 @router.post("/v2/rerank", response_model_exclude_none=True, tags=["Re-ranking"])
 async def rerank(request: DocumentsRequest, service: Serving) -> CohereAnswer:
-    """Put documents in order: Cohere v2."""
+    """Put documents in order: Cohere v2. Results bring their documents if told to."""
     answer = await service.rerank(request.ask(request.query, request.texts(), "documents"))
     return CohereAnswer(
-        id=str(uuid.uuid4()), results=results_of(request, answer, request.return_documents),
+        id=str(uuid.uuid4()), results=results_of(request, answer, bool(request.return_documents)),
         meta=meta_of(request, answer, "2"), query_type=answer.query_type, partial=answer.partial,
     )  # fmt: skip

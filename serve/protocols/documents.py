@@ -39,11 +39,14 @@ class DocumentsRequest(FirstStage):
     rank_fields: list[str] | None = Field(
         default=None, max_length=100, description="fields of documents to read; `text` if left out"
     )
-    return_documents: bool | None = False
+    return_documents: bool | None = Field(
+        default=None, description="whether results bring their `document`; if left out, all but /v2/rerank's do"
+    )
 
     def texts(self) -> list[str]:
         """Return what is read of each document."""
-        fields = self.rank_fields or ["text"]
+        # Each once: a text must not be longer than the body it came in.
+        fields = list(dict.fromkeys(self.rank_fields or ["text"]))
         return [
             each if isinstance(each, str) else _text(each, fields, place) for place, each in enumerate(self.documents)
         ]
@@ -90,7 +93,7 @@ class DocumentsAnswer(BaseModel):
     partial: bool = Field(description="whether the deadline came before all was scored")
 
 
-def results_of(request: DocumentsRequest, answer: Answer, with_documents: bool | None) -> list[Result]:
+def results_of(request: DocumentsRequest, answer: Answer, with_documents: bool) -> list[Result]:
     """Return the best `top_n` in the form of the answer."""
     scores = scores_of(answer, request.raw_scores)
     return [
@@ -99,7 +102,7 @@ def results_of(request: DocumentsRequest, answer: Answer, with_documents: bool |
     ]
 
 
-def _result(document: str | Document, place: int, score: float, with_document: bool | None) -> Result:
+def _result(document: str | Document, place: int, score: float, with_document: bool) -> Result:
     if isinstance(document, str):
         return Result(index=place, relevance_score=score, document={"text": document} if with_document else None)
     shown = document.model_dump(exclude_unset=True) if with_document else None
@@ -120,7 +123,7 @@ async def rerank_documents(request: DocumentsRequest, service: Service) -> Docum
     answer = await service.rerank(request.ask(request.query, request.texts(), "documents"))
     return DocumentsAnswer(
         id=str(uuid.uuid4()), created=int(time.time()), model=answer.model,
-        results=results_of(request, answer, request.return_documents), usage=usage_of(answer.num_tokens),
+        results=results_of(request, answer, request.return_documents is not False), usage=usage_of(answer.num_tokens),
         meta=meta_of(request, answer, "1"), query_type=answer.query_type, partial=answer.partial,
     )  # fmt: skip
 
@@ -130,5 +133,5 @@ router = guarded(lambda body: SharedError, documented(SharedError))
 
 @router.post("/v1/rerank", response_model_exclude_none=True, tags=["Re-ranking"])
 async def rerank(request: DocumentsRequest, service: Serving) -> DocumentsAnswer:
-    """Put documents in order: Cohere v1, Jina, vLLM and Infinity."""
+    """Put documents in order: Cohere v1, Jina, vLLM and Infinity. Results bring their documents unless told not to."""
     return await rerank_documents(request, service)

@@ -11,7 +11,7 @@ from rayrank.errors import RayrankError
 from serve.records import Overloaded, Unready
 
 Kind = Literal[
-    "invalid_json", "unauthorised", "missing", "slow", "too_large", "media_type",
+    "invalid_json", "unauthorised", "missing", "method", "slow", "too_large", "media_type",
     "invalid", "empty", "too_many", "overloaded", "failed", "unready",
 ]  # fmt: skip
 
@@ -19,6 +19,7 @@ STATUS: dict[Kind, int] = {
     "invalid_json": 400,
     "unauthorised": 401,
     "missing": 404,
+    "method": 405,
     "slow": 408,
     "too_large": 413,
     "media_type": 415,
@@ -61,7 +62,7 @@ class ErrorBody(BaseModel):
 class TeiError(ErrorBody):
     """The shape of text-embeddings-inference."""
 
-    statuses = {**STATUS, "empty": 400, "too_many": 413}
+    statuses = {**STATUS, "empty": 400, "too_many": 413, "failed": 424}
     kinds: ClassVar[Mapping[Kind, str]] = {
         "empty": "Empty", "overloaded": "Overloaded", "failed": "Backend", "unready": "Unhealthy",
     }  # fmt: skip

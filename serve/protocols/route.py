@@ -30,6 +30,7 @@ DESCRIPTIONS = {
     413: "The body is too large, or has too many documents",
     415: "The body is not application/json",
     422: "A field is wrong; the message names it",
+    424: "A fault of the server, where text-embeddings-inference says so",
     429: "The queue is full; Retry-After says when to ask again",
     500: "A fault of the server",
     503: "No model is ready",

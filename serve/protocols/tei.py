@@ -8,7 +8,7 @@ from pydantic import BaseModel, Discriminator, Field, Tag
 
 from serve.protocols.documents import DocumentsAnswer, DocumentsRequest, rerank_documents
 from serve.protocols.problems import ErrorBody, Problem, SharedError, TeiError
-from serve.protocols.route import Service, Serving, documented, guarded
+from serve.protocols.route import READS, Service, Serving, documented, guarded
 from serve.protocols.wire import FirstStage, Query, Texts, Wire, scores_of
 from serve.records import Answer, Ask
 
@@ -22,7 +22,9 @@ class TeiRequest(FirstStage):
     query: Query
     texts: Texts
     truncate: bool | None = Field(default=True, description="cut texts that are too long; false refuses them")
-    truncation_direction: Literal["right", "Right"] = Field(default="right", description="ends are cut, never starts")
+    truncation_direction: Literal["right", "Right", "left", "Left"] = Field(
+        default="right", description="ends are cut, never starts: left refuses texts that are too long"
+    )
     return_text: bool | None = False
 
 
@@ -47,8 +49,8 @@ RerankRequest = Annotated[
     Annotated[TeiRequest, Tag("tei-form")] | Annotated[DocumentsRequest, Tag("documents-form")], Discriminator(_form)
 ]
 
-router = guarded(_errors, documented(TeiError | SharedError))
-similarity_router = guarded(lambda body: TeiError, documented(TeiError))
+router = guarded(_errors, documented(TeiError | SharedError, (*READS, 424)))
+similarity_router = guarded(lambda body: TeiError, documented(TeiError, (*READS, 424)))
 
 
 @router.post("/rerank", response_model_exclude_none=True, tags=["Re-ranking"])
@@ -60,7 +62,10 @@ async def rerank(
         return await rerank_documents(request, service)
     started = time.perf_counter()
     ask = request.ask(request.query, request.texts, "texts")
-    answer = await _answer(ask, request.truncate, "texts", response, service, started)
+    fix = None if request.truncate is not False else "set truncate to true to cut it"
+    if request.truncation_direction.lower() == "left":
+        fix = "only its end can be cut, so set truncation_direction to right"
+    answer = await _answer(ask, fix, "texts", response, service, started)
     texts = request.texts if request.return_text else None
     return [
         TeiRank(index=place, score=score, text=texts[place] if texts else None)
@@ -92,19 +97,21 @@ class SimilarityRequest(Wire):
 async def similarity(request: SimilarityRequest, response: Response, service: Serving) -> list[float]:
     """Return the probability that each sentence answers the source, in the order they came in."""
     started, inputs = time.perf_counter(), request.inputs
-    truncate = request.parameters is None or request.parameters.truncate
+    truncate = request.parameters is None or request.parameters.truncate is not False
+    fix = None if truncate else "set truncate to true to cut it"
     ask = Ask(inputs.source_sentence, inputs.sentences)
-    answer = await _answer(ask, truncate, "inputs.sentences", response, service, started)
+    answer = await _answer(ask, fix, "inputs.sentences", response, service, started)
     return [value or 0.0 for value in answer.probabilities]
 
 
 async def _answer(
-    ask: Ask, truncate: bool | None, field: str, response: Response, service: Service, started: float
+    ask: Ask, fix: str | None, field: str, response: Response, service: Service, started: float
 ) -> Answer:
+    """Ask the model; `fix` is what to do about a text that is too long, if such may not be cut."""
     answer = await service.rerank(ask)
-    if truncate is False and answer.cut:
+    if fix and answer.cut:
         place = f"{field}.{answer.cut[0]}"
-        raise Problem("too_many", f"{place}: longer than the model reads; set truncate to true to cut it.", place)
+        raise Problem("too_many", f"{place}: longer than the model reads; {fix}.", place)
     response.headers.update(_headers(ask, answer, time.perf_counter() - started))
     return answer
 

@@ -14,6 +14,9 @@ from serve.protocols.wire import OwnFields, Usage, cut_warnings, usage_of
 from serve.records import Answer, Ask
 
 Side = Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)]
+AT_ONCE = 32
+"""Queries of one request that the model is asked about at the same time: all of them could fill its queue."""
+
 NAMES = (("queries", "documents"), ("text_1", "text_2"), ("data_1", "data_2"))
 
 
@@ -91,10 +94,16 @@ def _ask(request: ScoreRequest, query: str, passages: list[str]) -> Ask:
 
 
 async def _all(asks: list[Ask], service: Service) -> list[Answer]:
+    free = asyncio.Semaphore(AT_ONCE)
+
+    async def answer(ask: Ask) -> Answer:
+        async with free:
+            return await service.rerank(ask)
+
     try:
         # A group, because one that fails takes the others out of the queue.
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(service.rerank(ask)) for ask in asks]
+            tasks = [group.create_task(answer(ask)) for ask in asks]
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]

@@ -122,9 +122,44 @@ def test_memory_stays_flat_under_large_bodies(server: str) -> None:
     assert _memory() - before < 100 << 20
 
 
-def _memory() -> int:
-    """Bytes of all of Serve's processes under this one."""
+LARGE = (2 << 20) - 1000
+ACCEPTED = {
+    "dots": ["." * LARGE],
+    "one word": ["x" * LARGE],
+    "white space": [" " * LARGE],
+    "many texts": [f"{place} " + "word " * (LARGE // 5000 - 5) for place in range(1000)],
+}
+
+
+@pytest.mark.parametrize("texts", ACCEPTED.values(), ids=ACCEPTED.keys())
+def test_the_largest_texts_that_are_read_leave_memory_and_time_to_others(server: str, texts: list[str]) -> None:
+    # How long they take to be scored is another matter.
+    large = body("q", "/v1/rerank", texts, return_documents=False, deadline_ms=3000)
+    # Once for what any first request brings along.
+    requests.post(f"{server}/v1/rerank", json={"query": "q", "documents": ["."] * 1000}, timeout=60)
+    statuses: list[int] = []
+
+    def send() -> None:
+        for _ in range(2):
+            statuses.append(requests.post(f"{server}/v1/rerank", data=large, headers=JSON, timeout=60).status_code)
+
+    before = most = _memory("ray::ServeReplica:server:Ranker")
+    assert before > 100 << 20
+    threads = [threading.Thread(target=send) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    slowest = 0.0
+    while any(thread.is_alive() for thread in threads):
+        started = time.monotonic()
+        assert requests.post(f"{server}/v2/rerank", json={"query": "q", "documents": ["a"]}, timeout=60).ok
+        slowest = max(slowest, time.monotonic() - started)
+        most = max(most, _memory("ray::ServeReplica:server:Ranker"))
+    assert statuses == [200] * 8
+    assert most - before < 300 << 20
+    assert slowest < 10
+
+
+def _memory(name: str = "ray::") -> int:
+    """Bytes of Serve's processes of this name under this one."""
     processes = psutil.Process().children(recursive=True)
-    return sum(
-        each.memory_info().rss for each in processes if each.is_running() and "ray::" in " ".join(each.cmdline())
-    )
+    return sum(each.memory_info().rss for each in processes if each.is_running() and name in " ".join(each.cmdline()))

@@ -1,5 +1,6 @@
 """Word pieces: text is tokenised once, here, and travels as int32 ids afterwards."""
 
+import re
 import tempfile
 from collections.abc import Sequence
 from itertools import chain
@@ -63,6 +64,10 @@ def save_tokenizer(tokenizer: "PreTrainedTokenizerFast", artifact: Artifact) -> 
                     stream.write(file.read_bytes())
 
 
+LONGEST_WORD = 256
+"""Characters that count as one word at most; a text is read up to as many of these as there may be pieces."""
+
+
 class PieceEncoder:
     """Turns texts into ids without special tokens, on every core it is given."""
 
@@ -71,11 +76,22 @@ class PieceEncoder:
         self._backend = Tokenizer.from_str(tokenizer)
         self._backend.no_padding()
         self._backend.enable_truncation(max_pieces)
+        # The backend makes every piece of a text before it leaves some out. A word is a piece at least, so what comes
+        # after so many words is left out anyhow, and so is the end of one that is cut here. White space may be no
+        # piece and is not counted. Less would be read only of a text that is for the most part no text: words of
+        # nothing but characters that a tokenizer drops, or that are far longer than any it has a piece for.
+        self._words = re.compile(rf"(?:\s*+\S{{1,{LONGEST_WORD}}}+){{0,{max_pieces}}}+")
+        self._most = max_pieces * LONGEST_WORD
 
     def __call__(self, texts: Sequence[str]) -> pa.Array:
         """Return one list of int32 ids a text."""
+        texts = [text if len(text) <= self._most else self._start(text) for text in texts]
         encoded = [encoding.ids for encoding in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
         offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
         np.cumsum([len(ids) for ids in encoded], out=offsets[1:])
         flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int32, count=int(offsets[-1]))
         return pa.LargeListArray.from_arrays(offsets, flat)
+
+    def _start(self, text: str) -> str:
+        found = self._words.match(text)
+        return found[0] if found else ""

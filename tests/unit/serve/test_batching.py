@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.batching import Batcher
+from serve.batching import Batcher, Scored
 from serve.records import Overloaded
 
 Pair = tuple[str, int]
@@ -269,6 +269,41 @@ def test_an_idle_scorer_takes_a_request_of_any_length() -> None:
         assert len((await batcher(pairs_of("long", 100), [10] * 100)).scores) == 100
 
     run(Scorer(), work, queued_pairs=5)
+
+
+def test_pairs_that_are_still_being_made_count_as_queued() -> None:
+    async def work(batcher: Batcher[Pair]) -> None:
+        with batcher.expecting(60):
+            for num_pairs in (1, 100):
+                with pytest.raises(Overloaded), batcher.expecting(num_pairs):
+                    raise AssertionError
+            with pytest.raises(Overloaded):
+                await batcher(pairs_of("refused", 1), [10])
+        with batcher.expecting(30), batcher.expecting(20):
+            pass
+        assert len((await batcher(pairs_of("fits", 60), [10] * 60)).scores) == 60
+
+    run(Scorer(), work, queued_pairs=50)
+
+
+def test_a_request_queues_until_the_scorer_is_done_with_the_one_before() -> None:
+    async def work(batcher: Batcher[Pair]) -> None:
+        first, second = await asyncio.gather(*(batcher(pairs_of(name, 10), [10] * 10) for name in ("one", "two")))
+        assert (first.queued, first.scoring) == pytest.approx((0.0, 0.3), abs=0.1)
+        assert (second.queued, second.scoring) == pytest.approx((0.3, 0.3), abs=0.1)
+
+    run(Scorer(seconds=0.3), work)
+
+
+def test_a_request_queues_until_the_one_before_has_failed() -> None:
+    async def work(batcher: Batcher[Pair]) -> None:
+        asked = (batcher(pairs_of(name, 10), [10] * 10) for name in ("broken", "after"))
+        broken, found = await asyncio.gather(*asked, return_exceptions=True)
+        assert isinstance(broken, ValueError)
+        assert isinstance(found, Scored)
+        assert (found.queued, found.scoring) == pytest.approx((0.3, 0.3), abs=0.1)
+
+    run(Scorer(seconds=0.3), work)
 
 
 def test_what_cannot_be_scored_fails_its_own_batch_only() -> None:

@@ -1,6 +1,7 @@
 """A served model scores as its folder does, whoever asks along with whom, and keeps what it promises."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from rayrank.modeling.encoder import Encoder
 from rayrank.modeling.export import export, load, settings_of
 from rayrank.modeling.onnx_graph import int8, onnx_graph
 from rayrank.modeling.reranker import Reranker
+from rayrank.modeling.scorer import Scorer
 from rayrank.modeling.text_scorer import score
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 from rayrank.text.words import word_table
@@ -123,11 +125,12 @@ def test_a_type_of_any_length_leaves_the_query_its_place(shared: ServedModel) ->
 def test_a_passage_too_long_is_cut_and_named(shared: ServedModel) -> None:
     # [CLS] location [SEP] what [SEP] ... [SEP]: 42 of 48 places are the passage's.
     fits, too_long = "fish " * 42, "fish " * 43
-    (answer,) = asked(shared, Ask("what", ["fish", too_long, fits, too_long * 9], "location"))
+    # The last is so long that it is not even tokenised as a whole.
+    (answer,) = asked(shared, Ask("what", ["fish", too_long, fits, too_long * 9, too_long * 999], "location"))
 
-    assert list(answer.cut) == [1, 3]
-    assert answer.logits[1] == answer.logits[2] == answer.logits[3] != answer.logits[0]
-    assert answer.num_tokens == 7 + 48 * 3
+    assert list(answer.cut) == [1, 3, 4]
+    assert answer.logits[1] == answer.logits[2] == answer.logits[3] == answer.logits[4] != answer.logits[0]
+    assert answer.num_tokens == 7 + 48 * 4
 
 
 def test_probabilities_are_the_calibrations(shared: ServedModel, folders: Path) -> None:
@@ -228,6 +231,41 @@ def test_a_full_queue_refuses(types: Path) -> None:
 
     asyncio.run(work())
     asyncio.run(model.close())
+
+
+def test_what_waits_to_be_tokenised_fills_the_queue(types: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = opened(types, **{"batching.queued_pairs": "50"})
+    may_go, inputs = threading.Event(), model._inputs
+    monkeypatch.setattr(model, "_inputs", lambda ask: (may_go.wait(), inputs(ask))[1])
+    many = Ask("what", ["fish"] * 60, "location")
+
+    async def work() -> None:
+        first = asyncio.create_task(model.rerank(many))
+        await asyncio.sleep(0.01)
+        try:
+            async with asyncio.timeout(5):
+                with pytest.raises(Overloaded):
+                    await model.rerank(Ask("what", ["fish"], "location"))
+        finally:
+            may_go.set()
+        assert len((await first).order) == 60
+        assert len((await model.rerank(many)).order) == 60
+
+    asyncio.run(work())
+    asyncio.run(model.close())
+
+
+def test_a_batch_is_answered_before_the_next_one_is_scored(types: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = opened(types, **{"batching.tokens": "48"})
+    slow = Scorer.begin
+    monkeypatch.setattr(Scorer, "begin", lambda *given: (time.sleep(0.3), slow(*given))[1])
+    # Each fills a batch; which is the first, the threads that tokenise decide.
+    answers = asked(model, *(Ask("what", ["fish " * 42] * 2, "location") for _ in range(2)))
+    first, second = sorted(answers, key=lambda answer: answer.timing.queue)
+    asyncio.run(model.close())
+
+    assert (first.timing.queue, first.timing.score) == pytest.approx((0.0, 0.3), abs=0.15)
+    assert (second.timing.queue, second.timing.score) == pytest.approx((0.3, 0.3), abs=0.15)
 
 
 def test_a_model_that_is_replaced_answers_what_it_has_in_hand(types: Path) -> None:

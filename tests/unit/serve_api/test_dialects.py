@@ -1,5 +1,6 @@
 """Each dialect's requests and answers, as its own server's clients know them."""
 
+import asyncio
 import re
 from typing import Any
 
@@ -8,6 +9,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from serve.config import ServeConfig
+from serve.records import Answer, Ask, Overloaded
 
 QUERY = "how do whales breathe"
 TEXTS = ["bread needs yeast", "whales breathe air", "whales sing"]
@@ -35,7 +37,8 @@ def test_tei_gets_a_bare_array_best_first_with_its_headers(api: str) -> None:
 
 def test_rerank_without_texts_speaks_the_documents_form(api: str) -> None:
     body = {"query": QUERY, "documents": TEXTS, "top_n": 1}
-    assert post(f"{api}/rerank", body)["results"] == [{"index": 1, "relevance_score": 0.2}]
+    (result,) = post(f"{api}/rerank", body)["results"]
+    assert result == {"index": 1, "relevance_score": 0.2, "document": {"text": TEXTS[1]}}
 
 
 def test_the_documents_form_has_what_cohere_jina_vllm_and_infinity_send(api: str) -> None:
@@ -58,6 +61,29 @@ def test_documents_with_fields_come_back_with_their_ids(api: str) -> None:
         (None, {"text": TEXTS[2]}),
         (7, documents[0]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("route", "asked", "shown"),
+    [
+        ("v1/rerank", {}, True), ("v1/rerank", {"return_documents": None}, True), ("rerank", {}, True),
+        ("v1/rerank", {"return_documents": False}, False), ("rerank", {"return_documents": False}, False),
+        ("v2/rerank", {}, False), ("v2/rerank", {"return_documents": None}, False),
+        ("v2/rerank", {"return_documents": True}, True),
+    ],
+)  # fmt: skip
+def test_documents_come_back_unless_the_dialect_or_the_client_leaves_them_out(
+    api: str, route: str, asked: dict[str, Any], shown: bool
+) -> None:
+    answer = post(f"{api}/{route}", {"query": QUERY, "documents": TEXTS, **asked})
+    found = [result.get("document") for result in answer["results"]]
+    assert found == ([{"text": TEXTS[place]} for place in (1, 2, 0)] if shown else [None] * 3)
+
+
+def test_a_field_named_many_times_is_read_once(api: str, scorer: Any) -> None:
+    documents = [{"title": "whales", "text": "sing"}]
+    post(f"{api}/v1/rerank", {"query": QUERY, "documents": documents, "rank_fields": ["text", "title"] * 25})
+    assert scorer.asks[-1].passages == ["sing\nwhales"]
 
 
 def test_rank_fields_say_what_is_read_of_a_document(api: str, scorer: Any) -> None:
@@ -88,7 +114,7 @@ def test_an_answer_cut_short_by_the_deadline_says_so(api: str) -> None:
     body = {"query": QUERY, "documents": TEXTS, "deadline_ms": 0.5}
     answer = post(f"{api}/v1/rerank", body)
     assert answer["partial"] is True
-    assert answer["results"] == [{"index": 1, "relevance_score": 0.2}]
+    assert [(each["index"], each["relevance_score"]) for each in answer["results"]] == [(1, 0.2)]
     assert post(f"{api}/score", {"queries": QUERY, **body, "query": None})["data"] == [
         {"index": 1, "object": "score", "score": 0.2}
     ]
@@ -113,6 +139,19 @@ def test_tei_refuses_long_texts_only_if_told_not_to_cut(api: str) -> None:
     assert "texts.0" in answer.json()["error"]
 
 
+@pytest.mark.parametrize("direction", ["left", "Left", "right", "Right"])
+def test_tei_may_name_either_end_but_only_ends_are_cut(api: str, direction: str) -> None:
+    body = {"query": QUERY, "texts": [*TEXTS, "x" * 300], "truncation_direction": direction}
+    answer = requests.post(f"{api}/rerank", json=body, timeout=10)
+    if direction.lower() == "right":
+        assert (answer.status_code, answer.headers["x-cut-texts"]) == (200, "3")
+    else:
+        assert answer.status_code == 413
+        assert answer.json()["error"].startswith("texts.3: ")
+        assert answer.json()["error"].endswith("set truncation_direction to right.")
+    assert len(post(f"{api}/rerank", {**body, "texts": TEXTS})) == 3
+
+
 @pytest.mark.parametrize(("first", "second"), [("queries", "documents"), ("text_1", "text_2"), ("data_1", "data_2")])
 def test_scores_are_in_the_order_of_the_request(api: str, first: str, second: str) -> None:
     answer = post(f"{api}/score", {first: QUERY, second: TEXTS})
@@ -125,6 +164,27 @@ def test_scores_of_as_many_queries_as_documents_are_pair_by_pair(api: str) -> No
     assert [each["score"] for each in answer["data"]] == [0.2, 0.1, 0.0]
     assert answer["usage"]["total_tokens"] == 21
     assert answer["warnings"][0].startswith("documents 1, 2:")
+
+
+def test_many_queries_are_scored_without_filling_the_models_queue(
+    api: str, scorer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, in_hand = scorer.rerank, 0
+
+    async def crowded(ask: Ask) -> Answer:
+        nonlocal in_hand
+        if in_hand >= 40:
+            raise Overloaded(1.0)
+        in_hand += 1
+        await asyncio.sleep(0.01)
+        in_hand -= 1
+        found: Answer = await answer(ask)
+        return found
+
+    monkeypatch.setattr(scorer, "rerank", crowded)
+    queries = [f"{row} whales" for row in range(50)]
+    scores = post(f"{api}/score", {"queries": queries, "documents": ["whales sing"] * 50})["data"]
+    assert [each["index"] for each in scores] == list(range(50))
 
 
 def test_the_models_list_info_and_health_say_what_answers(api: str) -> None:
