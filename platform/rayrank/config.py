@@ -138,6 +138,11 @@ class PhaseConfig(Section):
         default=None, ge=1, description="of one worker at a time; a batch's share if empty"
     )
 
+    @property
+    def pairs_per_example(self) -> int:
+        """How many inputs an example has, at most."""
+        return 1
+
 
 class TyperConfig(PhaseConfig):
     """The classifier that predicts the types of queries, learnt from labelled questions."""
@@ -182,6 +187,10 @@ class ListwiseConfig(PhaseConfig):
     )
     positives: int = Field(default=1, ge=1)
     negatives: int = Field(default=5, ge=1)
+
+    @property
+    def pairs_per_example(self) -> int:
+        return self.positives + self.negatives
 
 
 class EvaluateConfig(Section):

@@ -62,15 +62,15 @@ def progress(label: str, total: int | None, unit: str, before: int = 0) -> Itera
         nonlocal done, last
         now = time.monotonic()
         done += count
-        bar.update(task, advance=count, note=note)
+        rate = (done - before) / max(now - started, 1e-9)
+        # What takes longer than a second each has no speed worth telling.
+        told = ", ".join(part for part in (f"{rate:,.0f}/s" if rate >= 1 else "", note) if part)
+        bar.update(task, advance=count, note=told)
         if bar.disable and now - last >= LINE_EVERY_S:
             last = now
-            rate = (done - before) / (now - started)
             of = f" of {total:,}" if total else ""
             left = f", {(total - done) / rate:,.0f} s left" if total and rate else ""
-            # What takes longer than a second each has no speed worth telling.
-            speed = f", {rate:,.0f}/s" if rate >= 1 else ""
-            say(f"{label}: {done:,}{of} {unit}{speed}{left}{f', {note}' if note else ''}")
+            say(f"{label}: {done:,}{of} {unit}{left}{f', {told}' if told else ''}")
 
     console = _console(screen())
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn(unit), TextColumn("{task.fields[note]}"))

@@ -69,7 +69,7 @@ def test_a_run_holds_the_candidates_and_no_others(measured: Path) -> None:
     assert pairs("rank_listwise") == pairs("candidates")
 
 
-def test_the_noise_report_knows_the_truth_and_never_removes_a_judged_positive(storage: Path, run: Run) -> None:
+def test_the_noise_report_knows_the_truth_and_removes_less_the_higher_the_threshold(storage: Path, run: Run) -> None:
     run("filter_noise", storage)
 
     (file,) = storage.glob("noise_report/*/report.json")

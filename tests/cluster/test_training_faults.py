@@ -123,10 +123,12 @@ def test_two_workers_have_the_loss_curve_of_one_with_the_whole_batch(
         shutil.rmtree(storage / "pointwise")
         # Dropout is drawn by each worker for itself.
         changed = ["encoder.dropout=0", "pretrain.enabled=false", "pointwise.max_steps=10"]
-        changed += [f"resources.train_workers={workers}"]
+        # A line of the log with every checkpoint.
+        changed += [f"resources.train_workers={workers}", "resources.checkpoint_steps=2"]
         more = [part for setting in changed for part in ("--set", setting)]
         subprocess.run(command("train_pointwise", storage, *more), env=joining, check=True)
         curves.append([(line["loss"], line["dev"]) for line in log_lines(storage, "pointwise")])
+    assert len(curves[0]) >= 5
     for (loss, dev), (other_loss, other_dev) in zip(*curves, strict=True):
         assert loss == pytest.approx(other_loss, abs=1e-4)
         assert dev == pytest.approx(other_dev, abs=1e-3) if dev is not None else other_dev is None

@@ -83,7 +83,7 @@ class Scorer:
         self.model, self._texts, self._shorter = model, texts, shorter
         self._device = next(model.parameters()).device
         on_gpu = self._device.type == "cuda"
-        self._packs = on_gpu and model.encoder.packs
+        self.packs = on_gpu and model.encoder.packs
         is_half = next(model.encoder.parameters()).dtype == torch.bfloat16
         self._autocast = torch.autocast(self._device.type, torch.bfloat16, enabled=on_gpu and not is_half)
         self.tokens = self._fitting(tokens or (GPU_TOKENS if on_gpu else CPU_TOKENS))
@@ -130,13 +130,13 @@ class Scorer:
     def _begin(self, query_rows: Rows, passage_rows: Rows) -> list[tuple[Rows, Tensor]]:
         lengths = self._texts.lengths(query_rows, passage_rows)
         pending = []
-        for chosen in self._batches(lengths):
+        for chosen in self.batches(lengths):
             with self._autocast:
                 pending.append((chosen, self._score(query_rows[chosen], passage_rows[chosen])))
         return pending
 
     def _score(self, query_rows: Rows, passage_rows: Rows) -> Tensor:
-        if not self._packs:
+        if not self.packs:
             return relevance_score(self.model(self._texts.padded(query_rows, passage_rows, self._device)))
         needed = int(self._texts.lengths(query_rows, passage_rows).sum())
         fits = (size for size in self._shorter if needed <= size < self.tokens and len(query_rows) <= size // SHORT)
@@ -145,11 +145,11 @@ class Scorer:
 
     def _fitting(self, tokens: int) -> int:
         """Return a budget that can be used: a packed row holds one pair at least, in whole blocks."""
-        return -(-max(tokens, self._texts.length) // BLOCK) * BLOCK if self._packs else tokens
+        return -(-max(tokens, self._texts.length) // BLOCK) * BLOCK if self.packs else tokens
 
-    def _batches(self, lengths: Rows) -> Iterator[Rows]:
+    def batches(self, lengths: Rows) -> Iterator[Rows]:
         """Yield what is scored together, as places in the caller's order."""
-        if not self._packs:
+        if not self.packs:
             yield from pools(lengths, self.tokens)
             return
         for start, stop in self._runs(lengths):

@@ -69,7 +69,7 @@ def run(config: RunConfig, store: Store, rows: Sequence[RowSpec], seeds: Sequenc
         Variant(
             row.name,
             {split: [_per_query(_on(split, seeded), store) for seeded in configs[row.name]] for split in splits},
-            _device_seconds(configs[row.name], store),
+            device_seconds(configs[row.name], store),
         )
         for row in rows
     ]
@@ -99,14 +99,16 @@ def _per_query(config: RunConfig, store: Store) -> PerQuery:
     return PerQuery(table["query_id"].to_pylist(), values, 0)
 
 
-def _device_seconds(configs: Sequence[RunConfig], store: Store) -> float:
-    """Return the mean over seeds of the device time of training a row from scratch, shared parts included."""
+def device_seconds(configs: Sequence[RunConfig], store: Store) -> float:
+    """Return the mean over seeds of the device time of training a row from scratch, shared parts included; a share of
+    a GPU counts as that share."""
     total = 0.0
     for config in configs:
         for stage in flow.plan("evaluate", config):
             if stage in TRAINED:
                 facts = store.require(stage, config).manifest
-                total += facts.get("train_seconds", 0) * facts.get("num_workers", 1) + facts.get("score_seconds", 0)
+                seconds = facts.get("train_seconds", 0) * facts.get("num_workers", 1) + facts.get("score_seconds", 0)
+                total += seconds * (facts.get("gpus") or 1)
     return total / len(configs)
 
 

@@ -46,6 +46,9 @@ def _role(piece: str, mark: str) -> int:
         return CONTINUES if piece.startswith("##") else STARTS
     begins = piece.startswith(mark)
     rest = piece.removeprefix(mark)
+    # Line ends and tabs, as bytes are written there: words on either side of them are two.
+    if rest and not rest.strip("ĊĉčĠ▁\n\t\r "):
+        return ALONE
     # Such vocabularies cut punctuation off without a mark; as a word's last piece it would stand for the word.
     # Bytes of other scripts show as letters or signs beyond ASCII: those belong to words.
     if rest and all(ord(sign) < 128 and not sign.isalnum() for sign in rest):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rayrank.artifacts import Artifact
 from rayrank.config import InputConfig
+from rayrank.errors import ConfigError
 from rayrank.evaluation.lookup import PairLookup
 from rayrank.evaluation.rows import is_sorted
 from rayrank.text.pairs import Ragged, Rows, SpecialIds, prefixes
@@ -74,6 +75,12 @@ def load(
     }
     kinds = None if types is None else _type_pieces(_of_queries(types, query_ids), tokenizer)
     starts = prefixes(Ragged.from_arrow(queries["piece_ids"]), kinds, special, inputs.query_length)
+    longest = int(np.diff(starts.offsets).max(initial=0))
+    if longest > inputs.length - 2:
+        raise ConfigError(
+            f"input.length={inputs.length} has no room for a passage beside the longest query and its type, which take "
+            f"{longest} pieces: raise input.length, or lower input.query_length."
+        )
     return TrainingData(query_ids, passage_ids, starts, Ragged.from_arrow(passages["piece_ids"]), joined)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 from tensorboardX import SummaryWriter
 
 from rayrank.artifacts import Artifact
+from rayrank.config import PhaseConfig, TyperConfig
 from rayrank.progress import progress
 from rayrank.training.loop import Log
 
@@ -19,8 +20,10 @@ FILE, FOLDER = "log.jsonl", "tensorboard"
 class History:
     """Takes the log lines of one phase; a step that a resumed run repeats is not logged again."""
 
-    def __init__(self, artifact: Artifact, batch_size: int, label: str) -> None:
-        self._artifact, self._batch_size, self._label = artifact, batch_size, label
+    def __init__(self, artifact: Artifact, config: PhaseConfig, label: str) -> None:
+        self._artifact, self._label = artifact, label
+        self._pairs_per_step = config.batch_size * config.pairs_per_example
+        self._unit = "questions" if isinstance(config, TyperConfig) else "pairs"
         self._lines = _read(artifact)
         self._done = ExitStack()
         self._shown = self._lines[-1]["step"] if self._lines else 0
@@ -35,9 +38,8 @@ class History:
     def add(self, line: Log) -> None:
         """Log a line and show it."""
         if self._advance is None:
-            total = line.num_steps * self._batch_size
-            before = self._shown * self._batch_size
-            self._advance = self._done.enter_context(progress(self._label, total, "examples", before))
+            total, before = (steps * self._pairs_per_step for steps in (line.num_steps, self._shown))
+            self._advance = self._done.enter_context(progress(self._label, total, self._unit, before))
         if line.step <= (self._lines[-1]["step"] if self._lines else 0):
             return
         self._lines.append(asdict(line))
@@ -45,7 +47,7 @@ class History:
             if (value := getattr(line, name)) is not None:
                 self._events.add_scalar(f"{self._label}/{name}", value, line.step)
         note = f"loss {line.loss:.3f}" + (f", dev {line.dev:.4f}" if line.dev is not None else "")
-        self._advance((line.step - self._shown) * self._batch_size, note)
+        self._advance((line.step - self._shown) * self._pairs_per_step, note)
         self._shown = line.step
         if line.saved:
             # A run that goes on from this checkpoint says nothing of what came before it.

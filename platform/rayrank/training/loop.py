@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -18,15 +19,13 @@ from rayrank.config import PhaseConfig, TrainingConfig
 from rayrank.errors import TrainingStopped
 
 LOG_EVERY = 20
-COLLAPSE_STEPS = 200
-"""Steps over which a loss that stays at chance, with scores all alike, counts as collapsed."""
+PROBED, ALIKE = 8, 0.01
+"""Examples whose scores are looked at now and then, and the share of how much they differed at first that is left when
+they count as alike."""
 
 
 class Phase(Protocol):
     """What makes a phase different from the others."""
-
-    chance_loss: float
-    """The loss of a model that scores everything alike."""
 
     def num_examples(self) -> int:
         """Return how many examples an epoch has."""
@@ -48,7 +47,8 @@ class State:
     step: int = 0
     best: float = -math.inf
     best_step: int = -1
-    flat_steps: int = 0
+    spread: float = math.nan
+    """By how much the scores of some examples differed before the first step."""
     seconds: float = 0.0
     """Spent on all steps so far, by one worker."""
 
@@ -112,9 +112,13 @@ def fit(
     model.train()
     measured = {math.ceil(per_epoch * part / training.evaluations) for part in range(1, training.evaluations + 1)}
     started, seen, unread = time.monotonic(), 0, []
+    probe: list[Any] = []
     for step, examples in _batches(phase, config.batch_size, per_epoch, state.step, num_steps):
         # Dropout too is a function of the step, so that a resumed run draws what the unbroken one drew.
         torch.manual_seed(hash((training.seed, step, rank)) % (1 << 63))
+        probe = examples[:PROBED] if not len(probe) else probe
+        if not step:
+            state.spread = _spread(model, phase, probe, device)
         unread.append(_step(model, phase, optimizer, examples, config, (rank, world), device))
         schedule.step()
         state.step = step + 1
@@ -124,10 +128,16 @@ def fit(
         if not save and state.step % LOG_EVERY:
             continue
         # Only now: the device has nothing to do while its numbers are read.
-        loss, norm = _watch(state, torch.stack(unread).tolist(), phase.chance_loss, config.lr)
+        loss, norm = _watch(state, torch.stack(unread).tolist(), config.lr)
         unread.clear()
         elapsed = time.monotonic() - started
         line = Log(state.step, num_steps, loss, float(schedule.get_last_lr()[0]), norm, seen / elapsed)
+        if save and _spread(model, phase, probe, device) <= ALIKE * state.spread:
+            raise TrainingStopped(
+                f"The scores collapsed: at step {state.step} everything gets the same score, whatever it says; lower "
+                f"the learning rate (now {config.lr:g}), raise the warm-up, or check the labels; the last checkpoint "
+                f"is untouched."
+            )
         if measure:
             line = replace(line, dev=run.measure())
         if save:
@@ -206,30 +216,29 @@ def _step(
     model: nn.Module, phase: Phase, optimizer: AdamW, examples: list[Any], config: PhaseConfig,
     place: tuple[int, int], device: torch.device,
 ) -> Tensor:  # fmt: skip
-    """Learn one batch, this rank's share of it, and return the loss, the spread of the scores and the gradient norm."""
+    """Learn one batch, this rank's share of it, and return the loss and the gradient norm."""
     rank, world = place
     mine = examples[rank::world]
     # A last batch smaller than the group: the others' gradients wait for this rank's, so it learns nothing, in step.
     counts = len(mine) > 0
     mine = mine if counts else examples[:1]
     micro = config.micro_batch_size or len(mine)
-    total, scores = torch.zeros((), device=device), []
+    total = torch.zeros((), device=device)
     for start in range(0, len(mine), micro):
         part = mine[start : start + micro]
         with _meeting_others(model, last=start + micro >= len(mine)):
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                loss, scored = phase.loss(model, part)
+                loss, _ = phase.loss(model, part)
             # DDP takes the mean over ranks; weights make that the mean over the batch, whatever the shares.
             share = loss * (len(part) * world / len(examples) if counts else 0.0)
             share.backward()  # type: ignore[no-untyped-call]
         total += share.detach()
-        scores.append(scored.detach().float().flatten())
-    # Together, and the same on all ranks: what one rank stops for, all stop for.
-    total, spread = _mean_over_ranks(torch.stack([total, torch.cat(scores).std(correction=0)]))
+    # The same on all ranks: what one rank stops for, all stop for.
+    total = _mean_over_ranks(total)
     norm = nn.utils.clip_grad_norm_(model.parameters(), config.clip)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return torch.stack([total, spread, norm])
+    return torch.stack([total, norm])
 
 
 def _meeting_others(model: nn.Module, last: bool) -> AbstractContextManager[None]:
@@ -246,23 +255,25 @@ def _mean_over_ranks(value: Tensor) -> Tensor:
     return value
 
 
-def _watch(state: State, steps: list[list[float]], chance: float, lr: float) -> tuple[float, float]:
-    """Stop a run whose loss is no number or whose scores have become one; return the last loss and gradient norm."""
-    for step, (loss, spread, _) in enumerate(steps, state.step - len(steps)):
-        if not math.isfinite(loss):
+def _watch(state: State, steps: list[list[float]], lr: float) -> tuple[float, float]:
+    """Stop a run whose loss or gradient is no number, before that is saved; return the last of both."""
+    for step, (loss, norm) in enumerate(steps, state.step - len(steps)):
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            what = f"loss at step {step} is {loss}" if not math.isfinite(loss) else f"gradient at step {step} is {norm}"
             raise TrainingStopped(
-                f"The loss at step {step} is {loss}: lower the learning rate (now {lr:g}) or raise the warm-up; the "
-                f"last checkpoint is untouched."
+                f"The {what}: lower the learning rate (now {lr:g}) or raise the warm-up; the last checkpoint is "
+                f"untouched."
             )
-        flat = spread < 1e-3 and abs(loss - chance) < 0.02 * chance
-        state.flat_steps = state.flat_steps + 1 if flat else 0
-        if state.flat_steps >= COLLAPSE_STEPS:
-            raise TrainingStopped(
-                f"The scores collapsed: for {COLLAPSE_STEPS} steps every passage got the same score and the loss "
-                f"stayed at {chance:.3f}, that of guessing; lower the learning rate, raise the warm-up, or check the "
-                f"labels."
-            )
-    return steps[-1][0], steps[-1][2]
+    return steps[-1][0], steps[-1][1]
+
+
+def _spread(model: nn.Module, phase: Phase, examples: list[Any], device: torch.device) -> float:
+    """Return by how much scores differ where nothing is dropped: dropout would make them; no number for one score."""
+    # A copy is never compiled, and the graphs of training are not those of scoring.
+    copied = deepcopy(_plain(model)).eval()
+    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        scores = phase.loss(copied, examples)[1].float()
+    return _mean_over_ranks(scores.std(0).max()).item()
 
 
 def _plain(model: nn.Module) -> nn.Module:

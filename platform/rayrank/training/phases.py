@@ -1,13 +1,11 @@
 """The fine-tuning phases: what each learns from in an epoch, and its loss."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import scipy.stats
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
@@ -65,8 +63,6 @@ def unwrapped(model: nn.Module) -> Reranker:
 class FineTuning:
     """What the two fine-tuning phases share: training queries, and MRR@10 on dev candidates."""
 
-    chance_loss: float
-
     def __init__(self, inputs: Inputs, seed: int) -> None:
         self._inputs, self._seed = inputs, seed
         self._split = inputs.data.splits["train"]
@@ -98,9 +94,6 @@ class Pointwise(FineTuning):
         places = np.array(self._places)
         positives = self._split.positives.lengths(places)
         self._size = int((positives + np.minimum(self._negatives[places], self._ratio * positives)).sum())
-        share = positives.sum() / self._size
-        # A model that knows no more than how many are relevant.
-        self.chance_loss = float(scipy.stats.entropy([share, 1 - share]))
 
     def num_examples(self) -> int:
         return self._size
@@ -128,7 +121,6 @@ class Listwise(FineTuning):
     def __init__(self, inputs: Inputs, config: ListwiseConfig, seed: int) -> None:
         super().__init__(inputs, seed)
         self._config = config
-        self.chance_loss = math.log(config.positives + config.negatives)
 
     def num_examples(self) -> int:
         return len(self._places)

@@ -1,6 +1,5 @@
 """Pre-training on the corpus itself: masked pieces and next sentences, made from stored ids as they are needed."""
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -78,7 +77,6 @@ class Pretraining:
         self._passages, self._vocabulary, self._config, self._seed = passages, vocabulary, config, seed
         self._sentences = cut(passages, vocabulary.sentences)
         self._pieces = np.flatnonzero(~vocabulary.special)
-        self.chance_loss = math.log(len(vocabulary.special)) + math.log(2)
         rows = np.flatnonzero(self._sentences.counts > 1)
         if len(rows) < 4:
             # Two to learn from and two to measure: the false second half is another passage's.

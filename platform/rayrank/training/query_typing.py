@@ -1,7 +1,5 @@
 """The phase that learns the types of queries: labelled questions, cross entropy over the types."""
 
-import math
-
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -26,16 +24,13 @@ POOL = 16
 class QueryTyping:
     """Questions of known type; the dev metric is the accuracy on a tenth of them that the seed chooses."""
 
-    def __init__(
-        self, questions: Ragged, labels: Rows, num_types: int, *, batch_size: int, pad_id: int, seed: int
-    ) -> None:
+    def __init__(self, questions: Ragged, labels: Rows, *, batch_size: int, pad_id: int, seed: int) -> None:
         """Take `[CLS] question [SEP]` ids and the number of each one's type."""
         self._questions, self._labels, self._pad_id, self._seed = questions, labels, pad_id, seed
         self._batch_size = batch_size
         order = generator(seed, 0, 0).permutation(len(questions))
         held_out = max(1, round(HELD_OUT * len(questions)))
         self.dev, self.train = np.sort(order[:held_out]), np.sort(order[held_out:])
-        self.chance_loss = math.log(num_types)
 
     def num_examples(self) -> int:
         return len(self.train)
@@ -84,4 +79,4 @@ def setup(config: RunConfig, store: Store) -> tuple[Reranker, QueryTyping]:
     model = Reranker(load_encoder(config.encoder, None, StrmConfig(form="off")), len(types))
     size, seed = config.typer.batch_size, config.training.seed
     labels = table["type"].to_numpy().astype(np.int64)
-    return model, QueryTyping(questions, labels, len(types), batch_size=size, pad_id=tokenizer.pad_token_id, seed=seed)
+    return model, QueryTyping(questions, labels, batch_size=size, pad_id=tokenizer.pad_token_id, seed=seed)

@@ -1,5 +1,6 @@
 """The one place where training meets Ray: the loop on a group of workers that may die, followed from the driver."""
 
+import logging
 import os
 import signal
 import tempfile
@@ -33,9 +34,15 @@ RUN = "checkpoints"
 """The folder of an artifact in the making that Ray Train keeps its checkpoints in."""
 _STATE = "state.pt"
 
+logger = logging.getLogger(__name__)
+
 Setup = Callable[[], tuple[nn.Module, Phase]]
 Report = Callable[[Log], bool]
 """Hears of every dev measurement, in the driver, and answers whether training shall go on."""
+
+
+class LostWorkers(TrainingStopped):
+    """Training whose workers died more often than they may; its checkpoint stays."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ def run_phase(
     )
     work = partial(_work, setup, config, training, resources, board, answers)
     trainer = ray.train.torch.TorchTrainer(work, scaling_config=scaling, run_config=settings)
-    with _followed(board, answers, History(artifact, config.batch_size, label), label, report), _own_interrupts():
+    with _followed(board, answers, History(artifact, config, label), label, report), _own_interrupts():
         try:
             result = trainer.fit()
         except ray.train.TrainingFailedError as error:
@@ -144,7 +151,7 @@ def _work(
         def log(line: Log) -> None:
             if first:
                 board.put(asdict(line))
-            if answers is not None and line.dev is not None and not _wanted(answers, first):
+            if answers is not None and line.dev is not None and not _wanted(answers, line.step, first):
                 raise StoppedEarly(f"Training was stopped at step {line.step} by who follows it.")
 
         kept = _Checkpoints(first, name, board)
@@ -176,12 +183,16 @@ def _or_more_memory(resources: ResourcesConfig) -> str:
     return f", or raise resources.train_gpus={share:g}: a worker has that share of the memory" if share < 1 else ""
 
 
-def _wanted(answers: Queue, first: bool) -> bool:
-    """Return on every rank what the follower answered the first one."""
-    answer = [answers.get() if first else True]
+def _wanted(answers: Queue, step: int, first: bool) -> bool:
+    """Return on every rank what the follower answered the first one on a step."""
+    answer = [True]
+    while first:
+        of, answer[0] = answers.get()
+        if of == step:
+            break  # any other was for a worker that died before it heard it
     if dist.is_initialized():
         dist.broadcast_object_list(answer)
-    return bool(answer[0])
+    return answer[0]
 
 
 def _together(setup: Setup) -> tuple[nn.Module, Phase]:
@@ -253,10 +264,19 @@ def _followed(
                 elif "resumed" in said:
                     say(f"{label}: going on from the checkpoint at step {said['resumed']:,}")
                 else:
-                    line = Log(**said)
-                    history.add(line)
-                    if report and answers is not None and line.dev is not None:
-                        answers.put(report(line))
+                    tell(Log(**said))
+
+    def tell(line: Log) -> None:
+        goes_on = True
+        try:
+            history.add(line)
+            if report and line.dev is not None:
+                goes_on = report(line)
+        except Exception:
+            logger.exception("%s: what step %d measured could not be told; training goes on", label, line.step)
+        if answers is not None and line.dev is not None:
+            # The workers wait for it, whatever went wrong here.
+            answers.put((line.step, goes_on))
 
     follower = threading.Thread(target=follow, daemon=True)
     follower.start()
@@ -293,7 +313,7 @@ def _explained(error: ray.train.TrainingFailedError, resources: ResourcesConfig)
     failures = [getattr(failure, "health_check_failure", failure) for failure in found]
     if failures and all(isinstance(failure, ray.exceptions.RayError) for failure in failures):
         first = str(failures[0]).strip().split("\n")[0].rstrip(".")
-        return TrainingStopped(
+        return LostWorkers(
             f"Training lost its workers more than resources.retries={resources.retries} times: {first}; run the same "
             f"command again to go on from the last checkpoint."
         )

@@ -54,7 +54,7 @@ def pretrain(config: RunConfig, store: Store) -> tuple[PretrainingModel, Pretrai
 
 def pointwise(config: RunConfig, store: Store) -> tuple[Reranker, Pointwise]:
     """Pairs, from the pre-trained encoder."""
-    inputs = _held_out(inputs_of(config, store, _candidates(config, store)), config)
+    inputs = _whole_inputs(config, store)
     words = word_table(tokenizer_of(config, store))
     phase = Pointwise(inputs, config.pointwise, config.training.seed)
     return Reranker(_encoder(config, store, words), num_outputs=2), phase
@@ -62,10 +62,7 @@ def pointwise(config: RunConfig, store: Store) -> tuple[Reranker, Pointwise]:
 
 def listwise(config: RunConfig, store: Store) -> tuple[Reranker, Listwise]:
     """Lists from which unlabelled answers were taken out, from the pointwise model."""
-    candidates = _candidates(config, store)
-    if config.noise.threshold < 1:
-        candidates["train"] = denoised(config, store)
-    inputs = _held_out(inputs_of(config, store, candidates), config)
+    inputs = _denoised_inputs(config, store) if config.noise.threshold < 1 else _whole_inputs(config, store)
     words = word_table(tokenizer_of(config, store))
     phase = Listwise(inputs, config.listwise, config.training.seed)
     if config.listwise.start == "encoder":
@@ -83,6 +80,21 @@ def denoised(config: RunConfig, store: Store) -> Iterator[pa.Table]:
     for scored in read_candidates(store.require("noise", config), "train"):
         gone = removed(scored["score"].to_numpy(), relevant.marks(scored), config.noise.threshold)
         yield scored.filter(pa.array(~gone))
+
+
+def _whole_inputs(config: RunConfig, store: Store) -> Inputs:
+    return _held_out(inputs_of(config, store, _candidates(config, store)), config)
+
+
+def _denoised_inputs(config: RunConfig, store: Store) -> Inputs:
+    """Return inputs with D' to learn from and all candidates to measure on."""
+    joined = inputs_of(config, store, {**_candidates(config, store), "train": denoised(config, store)})
+    inputs = _held_out(joined, config)
+    if len(joined.data.splits["dev"].queries):
+        return inputs
+    # Dev is a part of train then; without what the pointwise model is wrong about it would be too easy.
+    splits = {"train": inputs.data.splits["train"], "dev": _whole_inputs(config, store).data.splits["dev"]}
+    return replace(inputs, data=replace(inputs.data, splits=splits))
 
 
 def _candidates(config: RunConfig, store: Store) -> dict[str, Iterator[pa.Table]]:

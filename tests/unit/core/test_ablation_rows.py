@@ -1,7 +1,12 @@
+from pathlib import Path
+
 import pytest
 
+from rayrank import flow
+from rayrank.artifacts import Store
+from rayrank.overrides import apply
 from rayrank.presets import PRESETS
-from rayrank.stages.ablation import FULL, table_one
+from rayrank.stages.ablation import FULL, device_seconds, table_one
 
 
 def names(preset: str) -> list[str]:
@@ -18,3 +23,17 @@ def test_the_paper_has_all_rows_of_its_table() -> None:
 )
 def test_a_row_that_measures_what_another_does_is_left_out(preset: str, missing: set[str]) -> None:
     assert set(names("paper")) - set(names(preset)) == {f"- {part}" for part in missing}
+
+
+def test_a_share_of_a_gpu_counts_as_that_share(tmp_path: Path) -> None:
+    config = apply(PRESETS["demo"]().model_dump(), {"evaluate.run": "drbert", "evaluate.baseline": ""})
+    store = Store(str(tmp_path))
+    facts = {
+        "pointwise": {"train_seconds": 40.0, "num_workers": 2, "gpus": 0.25},
+        "listwise": {"train_seconds": 30.0, "num_workers": 1, "gpus": 0},
+        "noise": {"score_seconds": 8.0, "gpus": 0.5},
+    }
+    for stage in flow.plan("evaluate", config):
+        store.finish(store.artifact(stage, config), config, 0.0, facts.get(stage, {}))
+
+    assert device_seconds([config], store) == pytest.approx(2 * 40 / 4 + 30 + 8 / 2)

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_away_from_a_terminal_there_are_lines_now_and_then_and_one_at_the_end(
 
     lines = look.getvalue().splitlines()
     assert [line.split(",")[0] for line in lines[:1]] == ["index: 1"]
-    assert lines[0].startswith("index: 1,500 of 2,000 passages, ")
+    assert re.fullmatch(r"index: 1,500 of 2,000 passages, [\d,]+ s left, [\d,]+/s", lines[0])
     assert lines[-1].startswith("index: 2,000 passages in ")
     assert "\x1b" not in look.getvalue()
 
@@ -46,10 +47,11 @@ def test_on_a_terminal_a_bar_counts_up_and_gives_way_to_what_is_said(monkeypatch
     keep_screen(stream)
 
     with progress("candidates", 10, "queries") as advance:
-        advance(4)
+        advance(4, "loss 0.500")
         say("4 of 8 partitions were there already")
 
     assert "4/10" in stream.getvalue()
+    assert re.search(r"[\d,]+/s, loss 0\.500", stream.getvalue())
     assert "4 of 8 partitions were there already\n" in stream.getvalue()
 
 

@@ -58,7 +58,7 @@ def test_packed_rows_give_scores_in_the_callers_order(form: str, tokens: int) ->
     expected = Scorer(reranker, source)(order, order)
     # As on a GPU.
     packed = Scorer(reranker, source)
-    packed._packs = True
+    packed.packs = True
     packed.tokens = packed._fitting(tokens)
 
     assert packed.tokens % BLOCK == 0

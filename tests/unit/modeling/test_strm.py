@@ -102,7 +102,7 @@ def test_packed_codes_allow_exactly_what_the_padded_mask_allows_and_nothing_acro
 
 
 def test_figure_3_row_by_row(bert: PreTrainedTokenizerFast, table: torch.Tensor) -> None:
-    """Positions 4 and 5 of eight are the two pieces of one word: only they see the first of them."""
+    """Positions 4 and 5 of seven are the two pieces of one word: only they see the first of them."""
     ids = torch.tensor([bert("where is the bogue located now", add_special_tokens=False).input_ids])[:, :7]
     pieces = bert.convert_ids_to_tokens(ids[0].tolist())
     assert pieces == ["where", "is", "the", "bog", "##ue", "located", "now"]
@@ -166,19 +166,31 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_other_vocabularies_give_one_word_a_word_and_punctuation_its_own(kind: str) -> None:
-    tokenizer = KINDS[kind]()
-    roles = torch.from_numpy(word_table(tokenizer))
-    body = tokenizer("riverside runners, back", add_special_tokens=False).input_ids
-    ids = torch.tensor([tokenizer.cls_token_id, *body, tokenizer.sep_token_id])
-
+def put_together(ids: torch.Tensor, roles: torch.Tensor) -> list[list[int]]:
     words: list[list[int]] = []
     for piece, starts in zip(ids.tolist(), word_starts(ids, roles).tolist(), strict=True):
         if starts:
             words.append([])
         words[-1].append(piece)
+    return words
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_vocabularies_give_one_word_a_word_and_punctuation_its_own(kind: str) -> None:
+    tokenizer = KINDS[kind]()
+    roles = torch.from_numpy(word_table(tokenizer))
+    body = tokenizer("riverside runners, back", add_special_tokens=False).input_ids
+    words = put_together(torch.tensor([tokenizer.cls_token_id, *body, tokenizer.sep_token_id]), roles)
 
     texts = ["".join(tokenizer.convert_ids_to_tokens(word)).strip("Ġ▁") for word in words]
     assert texts == ["<s>", "riverside", "runners", ",", "back", "</s>"]
     assert any(len(word) > 1 for word in words)
+
+
+def test_words_on_two_lines_are_two_words() -> None:
+    tokenizer = KINDS["byte-level BPE"]()
+    ids = torch.tensor(tokenizer("the river\nthe runner\tran", add_special_tokens=False).input_ids)
+
+    words = put_together(ids, torch.from_numpy(word_table(tokenizer)))
+
+    assert [tokenizer.decode(word).strip() for word in words] == ["the", "river", "", "the", "runner", "", "ran"]

@@ -14,6 +14,7 @@ from transformers import BertConfig, BertModel
 
 from rayrank import losses
 from rayrank.config import PretrainConfig, TrainingConfig
+from rayrank.errors import TrainingStopped
 from rayrank.modeling.encoder import Encoder
 from rayrank.modeling.pretraining import PretrainingModel
 from rayrank.text.pairs import Ragged
@@ -23,6 +24,8 @@ from rayrank.training.pretraining import Pretraining, Vocabulary
 
 PAD, CLS, SEP, MASK, UNKNOWN, FIRST = range(6)
 LENGTH = 32
+CHANCE = math.log(45) + math.log(2)
+"""The loss of a model that knows nothing: any piece of the vocabulary below, and either answer."""
 CONFIG = PretrainConfig(epochs=2, batch_size=16, lr=2e-3, length=LENGTH)
 
 
@@ -41,11 +44,11 @@ def vocabulary(end: int) -> Vocabulary:
     return Vocabulary(CLS, SEP, PAD, MASK, ids < FIRST, np.where(ids == end, ENDS, 0).astype(np.uint8))
 
 
-def tiny_model() -> PretrainingModel:
+def tiny_model(dropout: float = 0.0) -> PretrainingModel:
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=45, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
-        max_position_embeddings=LENGTH, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        max_position_embeddings=LENGTH, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
     )  # fmt: skip
     return PretrainingModel(Encoder(BertModel(config), None))
 
@@ -122,7 +125,7 @@ def test_a_model_that_knows_nothing_is_at_chance() -> None:
             weights.zero_()
         loss, scores = phase.loss(model, phase.examples(0))
 
-    assert loss.item() == pytest.approx(phase.chance_loss, abs=1e-4)
+    assert loss.item() == pytest.approx(CHANCE, abs=1e-4)
     assert scores.std() == 0
 
 
@@ -135,16 +138,23 @@ def train(model: nn.Module, phase: Pretraining, **changes: Any) -> list[Log]:
     return lines
 
 
+def test_a_model_that_finds_all_pairs_alike_is_stopped_though_dropout_makes_them_differ() -> None:
+    phase, model = topics(), tiny_model(dropout=0.1)
+
+    with pytest.raises(TrainingStopped, match="The scores collapsed: at step "):
+        train(model, phase, epochs=30, lr=0.3)
+
+
 def test_training_lowers_the_loss_on_held_out_passages() -> None:
     phase, model = topics(), tiny_model()
     before = phase.evaluate(model)
 
     lines = train(model, phase, epochs=20, lr=5e-3)
 
-    assert -before > 0.9 * phase.chance_loss
+    assert -before > 0.9 * CHANCE
     assert lines[-1].dev == phase.evaluate(model)
     # The frequencies of the pieces alone are worth 0.94.
-    assert -phase.evaluate(model) < 0.75 * phase.chance_loss
+    assert -phase.evaluate(model) < 0.75 * CHANCE
     assert model.training
 
 

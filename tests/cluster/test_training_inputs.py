@@ -1,0 +1,96 @@
+"""What the listwise phase learns from and is measured on, read from a storage that the pipeline made."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from jobs.entry import configure, parser
+from rayrank.artifacts import Store
+from rayrank.config import RunConfig
+from rayrank.errors import ConfigError
+from rayrank.overrides import apply
+from rayrank.training import setups
+from rayrank.training.data import Split
+
+from .conftest import settings
+
+
+@pytest.fixture
+def config() -> RunConfig:
+    chosen = [part for setting in settings() for part in ("--set", setting)]
+    return configure(parser("").parse_args(chosen))
+
+
+@pytest.fixture
+def halfway(config: RunConfig, trained: Path) -> RunConfig:
+    """The threshold that half of the training candidates are above."""
+    noise = Store(str(trained)).require("noise", config)
+    scores = pa.concat_tables(map(noise.read_table, noise.names("train")))["score"].to_numpy()
+    return apply(config.model_dump(), {"noise.threshold": float(1 / (1 + np.exp(-np.median(scores))))})
+
+
+def sizes(split: Split) -> int:
+    return sum(len(split.negatives(place)) for place in range(len(split.queries)))
+
+
+def test_lists_are_drawn_without_what_is_above_the_threshold_but_with_every_positive(
+    halfway: RunConfig, trained: Path
+) -> None:
+    store = Store(str(trained))
+    whole, kept = (
+        setups.listwise(apply(halfway.model_dump(), change), store)[1]._inputs.data.splits
+        for change in ({"noise.threshold": 1.0}, {})
+    )
+
+    assert 0.3 * sizes(whole["train"]) < sizes(kept["train"]) < 0.7 * sizes(whole["train"])
+    for place in range(len(whole["train"].queries)):
+        assert set(kept["train"].positives[place]) == set(whole["train"].positives[place])
+    assert sizes(kept["dev"]) == sizes(whole["dev"])
+
+
+def test_dev_keeps_all_its_candidates_where_it_is_a_part_of_train(
+    halfway: RunConfig, trained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(trained, tmp_path / "storage")
+    (file,) = tmp_path.glob("storage/corpus/*/judgments.parquet")
+    judgments = pq.read_table(file)
+    pq.write_table(judgments.filter(pc.equal(judgments["split"], "train")), file)
+    store = Store(str(tmp_path / "storage"))
+
+    phases = setups.pointwise(halfway, store)[1], setups.listwise(halfway, store)[1]
+
+    before, after = (phase._inputs.data.splits for phase in phases)
+    assert len(after["dev"].queries)
+    assert np.array_equal(after["dev"].candidates.values, before["dev"].candidates.values)
+    assert sizes(after["train"]) < sizes(before["train"])
+
+
+def test_a_fresh_head_is_not_the_difference_of_the_pointwise_classes(config: RunConfig, trained: Path) -> None:
+    store = Store(str(trained))
+    pointwise = setups.load_reranker(store.require("pointwise", config), config, np.ones(30_522, np.int8))
+    heads = []
+    for head in ("difference", "fresh"):
+        heads.append(setups.listwise(apply(config.model_dump(), {"listwise.head": head}), store)[0].head.weight)
+
+    irrelevant, relevant = pointwise.head.weight
+    assert torch.equal(heads[0][0], relevant - irrelevant)
+    assert not torch.equal(heads[0], heads[1])
+
+
+def test_a_type_that_leaves_no_room_for_a_passage_is_one_sentence(config: RunConfig, trained: Path) -> None:
+    short = apply(config.model_dump(), {"input.length": 24, "input.query_length": 15})
+    store = Store(str(trained))
+    inputs = setups.inputs_of(config, store, {})
+    longest = max(len(inputs.data.starts[row]) for row in range(len(inputs.data.starts)))
+    assert longest > 8
+
+    # As long as it is allowed to be, a query and its type fill such a short input.
+    tight = short.model_copy(update={"input": short.input.model_copy(update={"length": longest + 1})})
+    with pytest.raises(ConfigError, match=rf"input.length={longest + 1} has no room for a passage beside the longest"):
+        setups.inputs_of(tight, store, {})
