@@ -42,7 +42,7 @@ def watched() -> Iterator[Callable[[], Busy]]:
         for watch in watches:
             try:
                 total = total.and_then(ray.get(watch.seen.remote()))
-            except ray.exceptions.RayActorError:
+            except ray.exceptions.RayError:
                 continue  # its node is gone, and what it had seen with it
         return total
 
@@ -67,8 +67,10 @@ class _Watch:
         while True:
             try:
                 answer = subprocess.run(COMMAND, capture_output=True, text=True, check=True, timeout=30).stdout
-            except (OSError, subprocess.SubprocessError):
+            except FileNotFoundError:
                 return
+            except (OSError, subprocess.SubprocessError):
+                answer = ""  # it may have more to say at the next look
             # A card that is shared out in parts says that it does not know.
             shares = [int(line) / 100 for line in answer.split("\n") if line.strip().isdigit()]
             self._seen = self._seen.and_then(Busy(sum(shares), len(shares)))

@@ -11,8 +11,9 @@ import ray
 from optuna.study import Study
 from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 
+from rayrank.progress import say
 from tune.search import EPOCH
-from tune.spaces import Space
+from tune.spaces import EPOCHS, STEPS, Space
 from tune.study import DEV
 
 FACTOR = 2
@@ -59,5 +60,9 @@ class Ladder:
 
 
 def ladder(space: Space, study: Study, epochs: int, cost: bool) -> Any:
-    """Return what trials ask, or nothing: all points of a grid count, and two aims have no order."""
-    return None if space.grid or cost else Ladder.remote(filled(study, epochs))  # type: ignore[attr-defined]
+    """Return what trials ask, or nothing: all points of a grid count, two aims have no order, nor have two lengths."""
+    length = next((key for key in (EPOCHS, STEPS) if key in space.dimensions), None)
+    if length and not (space.grid or cost):
+        # After as many epochs a short training is at its end, and a long one's learning rate is still high.
+        say(f"{length} is swept, so no trial is stopped early: trainings of other lengths cannot be compared half-way")
+    return None if space.grid or cost or length else Ladder.remote(filled(study, epochs))  # type: ignore[attr-defined]

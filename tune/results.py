@@ -1,5 +1,8 @@
 """What a sweep leaves behind: best.yaml, trials.parquet, plots, and one page with all of it."""
 
+import hashlib
+import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,7 +28,7 @@ def write(folder: Artifact, study: Study, space: Space, config: RunConfig, store
     """Write everything and return the lines a person wants to read."""
     found = records(study)
     folder.write_table("trials.parquet", trials_table(found, list(space.dimensions), study))
-    lines = [*findings(found, space, config), *_gpus(study)]
+    lines = [*findings(found, space, config), *_front(study), *_gpus(study)]
     winner = best(found)
     if winner is not None:
         with folder.create("best.yaml") as stream:
@@ -52,11 +55,13 @@ def best_yaml(config: RunConfig, changes: Changes, headline: str) -> str:
 def trials_table(found: Sequence[Record], keys: Sequence[str], study: Study) -> pa.Table:
     """Return every trial as a row, its settings as columns under their dotted keys."""
     times = {trial.number: trial for trial in study.get_trials(deepcopy=False)}
+    front = _on_the_front(study)
     columns: dict[str, Any] = {
         "trial": [record.number for record in found],
         "state": [record.state for record in found],
         "dev_mrr_10": pa.array([record.dev for record in found], pa.float64()),
-        COST: pa.array([_cost(times[record.number].values) for record in found], pa.float64()),
+        COST: pa.array([record.cost for record in found], pa.float64()),
+        "pareto": pa.array([record.number in front if front else None for record in found], pa.bool_()),
         "reason": [record.reason for record in found],
     }
     columns |= {key: _column([record.changes.get(key) for record in found]) for key in keys}
@@ -82,18 +87,24 @@ def findings(found: Sequence[Record], space: Space, config: RunConfig) -> list[s
     shown = settings_text(without_seed(winner.changes))
     lines.insert(0, f"best: trial {winner.number}, dev MRR@10 {mean_dev(group):.4f}{seeds}{beside}: {shown}")
     if SEED not in space.dimensions and not _like(winner, Record(0, "", own, None)):
-        lines.insert(1, _to_confirm(shown, config.training.seed + 1))
+        changed = {key: value for key, value in winner.changes.items() if value != own[key]}
+        lines.insert(1, _to_confirm(changed, config.training.seed + 1))
     return [*lines, *_reasons(found)]
 
 
 def table_lines(found: Sequence[Record], keys: Sequence[str]) -> list[list[str]]:
     """Return a header and a line a trial, as text."""
-    lines = [["trial", "state", "dev MRR@10", *keys, "seconds", "why it failed"]]
+    two_aims = any(record.cost is not None for record in found)
+    lines = [
+        ["trial", "state", "dev MRR@10", *(["ms per query"] if two_aims else []), *keys, "seconds", "why it failed"]
+    ]
     for record in found:
-        dev = "" if record.dev is None else f"{record.dev:.4f}"
+        aims = ["" if record.dev is None else f"{record.dev:.4f}"]
+        if two_aims:
+            aims.append("" if record.cost is None else f"{record.cost:.4g}")
         values = [value_text(record.changes.get(key, "")) for key in keys]
         seconds = f"{record.facts['seconds']:.0f}" if "seconds" in record.facts else ""
-        lines.append([str(record.number), record.state, dev, *values, seconds, record.reason])
+        lines.append([str(record.number), record.state, *aims, *values, seconds, record.reason])
     return lines
 
 
@@ -115,15 +126,18 @@ def live_table(study: Study, keys: Sequence[str], trials: int, most: int = 15) -
 def clear(found: Sequence[Record], config: RunConfig, store: Store) -> None:
     """Remove the checkpoints of trials that nobody goes on with; each is as big as a model and its optimiser."""
     for record in found:
-        if record.state in ("stopped early", "failed"):
+        if record.state not in ("running", "waiting"):
             store.artifact("listwise", apply(config.model_dump(), record.changes)).remove_folder(RUN)
 
 
-def _to_confirm(settings: str, seed: int) -> str:
+def _to_confirm(changed: Changes, seed: int) -> str:
     """Return how the best of many trials, which is partly luck, is compared again."""
+    if any(value is None or len(str(value).split()) != 1 for value in changed.values()):
+        # What no --row can say.
+        return f"the best of many is partly luck; train it again with --config best.yaml --set training.seed={seed}"
     return (
         f"the best of many is partly luck; compare it again with python -m jobs.ablate, your options and "
-        f"--only DR-BERT --seeds 3 --set training.seed={seed} --row 'best: {settings}'"
+        f"--only DR-BERT --seeds 3 --set training.seed={seed} --row {shlex.quote(f'best: {settings_text(changed)}')}"
     )
 
 
@@ -137,11 +151,18 @@ def _reasons(found: Sequence[Record]) -> list[str]:
 
 def _gpus(study: Study) -> list[str]:
     seen = busy_of(study)
-    return [f"GPUs: busy {seen.busy / seen.looks:.0%} of the time"] if seen.looks else []
+    return [f"GPUs: busy {seen.busy / seen.looks:.0%} of {seen.looks} looks a second apart"] if seen.looks else []
 
 
-def _cost(values: Sequence[float] | None) -> float | None:
-    return values[1] if values and len(values) > 1 else None
+def _on_the_front(study: Study) -> set[int]:
+    """Return the trials that no other beats in both aims; none where there is one."""
+    return {trial.number for trial in study.best_trials} if len(study.directions) > 1 else set()
+
+
+def _front(study: Study) -> list[str]:
+    front = _on_the_front(study)
+    both = [f"trial {r.number} ({r.dev:.4f}, {r.cost:.4g} ms)" for r in records(study) if r.number in front]
+    return [f"no other is both better and faster: {', '.join(both)}"] if both else []
 
 
 def _column(values: list[Any]) -> pa.Array:
@@ -180,6 +201,7 @@ def threshold_config(config: RunConfig) -> RunConfig:
     return config if config.noise.threshold < 1 else apply(config.model_dump(), {THRESHOLD: 0.9})
 
 
-def digest_parts(space: Space, config: RunConfig, cost: bool) -> list[Any]:
-    """Return what makes a sweep the same sweep; how many trials it has is not part of it."""
-    return [flow.key("listwise", config), space.described(), space.grid, cost]
+def place(space: Space, config: RunConfig, cost: bool, store: Store) -> Artifact:
+    """Return where a sweep's results belong: the same place for the same sweep, however many trials it has."""
+    parts = json.dumps([flow.key("listwise", config), space.described(), space.grid, cost])
+    return Artifact(store.root, "sweeps", hashlib.sha256(parts.encode()).hexdigest()[:16])

@@ -13,7 +13,7 @@ from ray.tune.search.optuna import OptunaSearch
 
 from rayrank.progress import say
 from tune.spaces import Changes, Space
-from tune.study import COST, DEV, NAME, records, settings_text
+from tune.study import COST, DEV, NAME, open_study, records, settings_text
 
 STARTUP = 8
 """Trials drawn at random before TPE has enough to go by."""
@@ -41,6 +41,9 @@ class StudySearch(OptunaSearch):
         # Running, says the study, but not here: the last driver died under them.
         left = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         self._waiting = [Trial(self.study, trial._trial_id) for trial in left]
+
+    def _setup_study(self, mode: str | list[str]) -> None:
+        self._ot_study = open_study(self._storage, cost=isinstance(mode, list))  # type: ignore[assignment, arg-type]
 
     @property
     def study(self) -> Study:

@@ -26,6 +26,7 @@ Changes = dict[str, Any]
 """What a trial changes in the configuration: dotted keys and their values."""
 
 NEGATIVES, THRESHOLD, SEED = "listwise.negatives", "noise.threshold", "training.seed"
+EPOCHS, STEPS = "listwise.epochs", "listwise.max_steps"
 SEEDS = 3
 """Trainings of each point of Figure 5."""
 
@@ -37,6 +38,8 @@ class Space:
     name: str
     dimensions: Mapping[str, BaseDistribution]
     grid: bool = False
+    grown: tuple[str, ...] = ()
+    """What was added to the ranges for the configuration's own values, which are tried first, to lie inside."""
 
     def suggest(self, trial: Trial) -> Changes:
         """Return the values of an Optuna trial, drawn where it has none yet."""
@@ -63,7 +66,11 @@ def open_space(name: str, config: RunConfig, grid: bool = False) -> Space:
         entries = _from_file(name)
     dimensions = {str(key): _dimension(str(key), entry, config, name) for key, entry in entries.items()}
     space = Space(name, dimensions, grid)
-    return replace(space, dimensions=dict(_with_own(space, config))) if not grid else _checked_grid(space)
+    if grid:
+        return _checked_grid(space)
+    whole = dict(_with_own(space, config))
+    grown = tuple(f"{key} {_text(whole[key])}" for key in whole if whole[key] != dimensions[key])
+    return replace(space, dimensions=whole, grown=grown)
 
 
 def own_value(config: RunConfig, key: str) -> Any:
@@ -179,6 +186,14 @@ def _with_own(space: Space, config: RunConfig) -> Iterator[tuple[str, BaseDistri
                 )
             step: Any = dimension.step if _on_the_grid(own, dimension) else _no_step(dimension)
             yield key, type(dimension)(low, max(dimension.high, own), log=dimension.log, step=step)  # type: ignore[arg-type]
+
+
+def _text(dimension: BaseDistribution) -> str:
+    if isinstance(dimension, CategoricalDistribution):
+        return f"one of {', '.join(map(str, dimension.choices))}"
+    assert isinstance(dimension, FloatDistribution | IntDistribution)
+    step = f" in steps of {dimension.step:g}" if dimension.step not in (None, 1) else ""
+    return f"from {dimension.low:g} to {dimension.high:g}{step}"
 
 
 def _on_the_grid(own: float, dimension: FloatDistribution | IntDistribution) -> bool:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from rayrank.artifacts import Artifact
+from rayrank.errors import StorageError
 from tune.busy import Busy
 from tune.spaces import SEED, Changes
 
@@ -36,19 +38,24 @@ class StudyFile(BaseJournalBackend):
 
     def __init__(self, folder: Artifact) -> None:
         self._folder = folder
-        self._entries: list[dict[str, Any]] = []
+        self._lines: list[bytes] = []
         if folder.exists(FILE):
             with folder.open(FILE) as stream:
-                self._entries = [json.loads(line) for line in stream]
+                self._lines = list(stream)
 
     def read_logs(self, log_number_from: int) -> Iterable[dict[str, Any]]:
-        return self._entries[log_number_from:]
+        return [json.loads(line) for line in self._lines[log_number_from:]]
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        self._entries += logs
+        with suppress(FileNotFoundError):
+            there = self._folder.filesystem.info(self._folder.path(FILE), refresh=True)["size"]
+            if there != sum(map(len, self._lines)):
+                raise StorageError(f"Another sweep writes to {self._folder.url}/{FILE}: wait for it, or end it.")
+        lines = [*self._lines, *(json.dumps(entry).encode() + b"\n" for entry in logs)]
         # Rewritten, not appended to: a kill in the middle of a line would leave a file that nobody can read.
         with self._folder.create(FILE) as stream:
-            stream.writelines(json.dumps(entry).encode() + b"\n" for entry in self._entries)
+            stream.writelines(lines)
+        self._lines = lines
 
 
 def open_storage(folder: Artifact) -> JournalStorage:
@@ -57,9 +64,11 @@ def open_storage(folder: Artifact) -> JournalStorage:
 
 
 def open_study(storage: JournalStorage, cost: bool) -> Study:
-    """Return the study, a new one if there is none."""
+    """Return the study, a new one if there is none; one that is there is not written to."""
+    if storage.get_all_studies():
+        return optuna.load_study(storage=storage, study_name=NAME)
     directions = [StudyDirection.MAXIMIZE, *([StudyDirection.MINIMIZE] if cost else [])]
-    return optuna.create_study(storage=storage, study_name=NAME, directions=directions, load_if_exists=True)
+    return optuna.create_study(storage=storage, study_name=NAME, directions=directions)
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,7 @@ class Record:
     reason: str = ""
     """Why it failed, in a sentence."""
     facts: dict[str, Any] = field(default_factory=dict)
+    cost: float | None = None
 
     @property
     def finished(self) -> bool:
@@ -89,8 +99,8 @@ def _record(trial: FrozenTrial) -> Record:
     values = trial.values or measured[-1:]
     facts = {name: value for name, value in trial.user_attrs.items() if name != "reason"}
     changes = trial.params or trial.system_attrs.get("fixed_params", {})
-    dev = values[0] if values else None
-    return Record(trial.number, STATES[trial.state], changes, dev, trial.user_attrs.get("reason", ""), facts)
+    dev, cost = values[0] if values else None, values[1] if len(values) > 1 else None
+    return Record(trial.number, STATES[trial.state], changes, dev, trial.user_attrs.get("reason", ""), facts, cost)
 
 
 def num_told(study: Study) -> int:
@@ -132,8 +142,8 @@ def busy_of(study: Study) -> Busy:
 
 
 def settings_text(changes: Changes) -> str:
-    """Return settings as --set takes them."""
-    return " ".join(f"{key}={value_text(value)}" for key, value in changes.items())
+    """Return settings as --set takes them, to the last digit."""
+    return " ".join(f"{key}={'null' if value is None else value}" for key, value in changes.items())
 
 
 def value_text(value: Any) -> str:

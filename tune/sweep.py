@@ -7,8 +7,6 @@
 The same command goes on where a killed one was; a higher --trials adds trials to the same study.
 """
 
-import hashlib
-import json
 import os
 import time
 from functools import partial
@@ -18,7 +16,7 @@ from jobs.entry import Arguments, parser, run_task
 from rayrank import flow
 from rayrank.artifacts import Artifact, Store
 from rayrank.config import RunConfig
-from rayrank.errors import ConfigError, TrainingStopped
+from rayrank.errors import ConfigError, RayrankError, TrainingStopped
 from rayrank.overrides import apply
 from rayrank.progress import live, say
 
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from tune.spaces import Space
 
 TRIALS = 20
+TUNE = "tune"
 
 
 def run(arguments: Arguments, config: RunConfig, store: Store) -> dict[str, Any]:
@@ -43,14 +42,17 @@ def run(arguments: Arguments, config: RunConfig, store: Store) -> dict[str, Any]
     from tune import results
     from tune.study import best, num_told, open_storage, open_study, records
 
-    parts = json.dumps(results.digest_parts(space, config, arguments.cost))
-    folder = Artifact(store.root, "sweeps", hashlib.sha256(parts.encode()).hexdigest()[:16])
+    folder = results.place(space, config, arguments.cost, store)
     study = open_study(open_storage(folder), arguments.cost)
     if num_told(study) < trials:
         execute(folder, space, config, store, trials=trials, cost=arguments.cost, parallel=arguments.parallel)
         study = open_study(open_storage(folder), arguments.cost)
-    lines = results.write(folder, study, space, config, store)
     found = records(study)
+    # In every case: the start that told the last trial may have been killed behind it.
+    results.clear(found, config, store)
+    if all(record.state != "running" for record in found):  # or another start may be at work
+        folder.remove_folder(TUNE)
+    lines = results.write(folder, study, space, config, store)
     winner = best(found)
     if winner is None:
         first = next((record.reason for record in found if record.reason), "see the log")
@@ -71,7 +73,7 @@ def execute(
     from tune.busy import watched
     from tune.placement import of_a_trial, places
     from tune.search import StudySearch
-    from tune.study import add_busy, num_told, open_storage, records
+    from tune.study import add_busy, num_told, open_storage
     from tune.trial import missing
 
     optuna.logging.disable_default_handler()  # its lines belong in the log, not on the screen
@@ -86,11 +88,12 @@ def execute(
     for point in space.points(config)[:trials]:
         search.study.enqueue_trial(point, skip_if_exists=True)
     left = trials - num_told(search.study)
+    if space.grown:
+        say(f"--space {space.name} grows to your own values, which are tried first: {'; '.join(space.grown)}")
     say(f"{left} of {trials} trials to run, {min(room, left)} at a time")
     with watched() as seen, live(lambda: results.live_table(search.study, list(space.dimensions), trials)):
         _tuned(folder, search, space, config, store, left=left, room=room, cost=cost)
         add_busy(search.study, seen())
-    results.clear(records(search.study), config, store)
 
 
 def _tuned(
@@ -112,11 +115,11 @@ def _tuned(
     work = ray.tune.with_parameters(run_trial, base=config, store=store, cost=cost, rungs=rungs)
     settings = ray.tune.RunConfig(
         name=f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}",
-        storage_path=folder.path("tune"),
+        storage_path=folder.path(TUNE),
         storage_filesystem=pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(folder.filesystem)),
         verbose=0,
     )
-    ray.tune.Tuner(
+    tuner = ray.tune.Tuner(
         # A trial itself only waits for the workers of its training, which are placed by themselves; nothing at all is
         # more than Tune can place, so it asks for a little memory and no core.
         ray.tune.with_resources(work, {"memory": 1 << 20}),
@@ -128,8 +131,19 @@ def _tuned(
             reuse_actors=True,
         ),
         run_config=settings,
-    ).fit()
-    folder.remove_folder("tune")
+    )
+    try:
+        tuner.fit()
+    except ray.tune.TuneError as error:
+        raise _own_sentence(error) from None
+
+
+def _own_sentence(error: BaseException) -> BaseException:
+    """Return the sentence of ours, such as that storage is full, that Tune made a trace of; or else the trace."""
+    behind: BaseException | None = error
+    while behind is not None and not isinstance(behind, RayrankError):
+        behind = behind.__context__
+    return behind or error
 
 
 def _shared(space: "Space", config: RunConfig) -> list[tuple[str, RunConfig]]:

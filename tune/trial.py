@@ -15,8 +15,9 @@ from rayrank.errors import RayrankError, StoppedEarly
 from rayrank.overrides import apply
 from rayrank.stages import listwise, rank_listwise
 from rayrank.training.loop import Log
+from rayrank.training.ray_train import LostWorkers
 from tune.search import EPOCH, OUTCOME, REASON
-from tune.spaces import Changes, own_value
+from tune.spaces import EPOCHS, Changes, own_value
 from tune.study import COST, DEV
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ def run_trial(changes: Changes, base: RunConfig, store: Store, cost: bool, rungs
     """Make a trial's model, telling dev after every epoch, and end with its figures or with why there are none."""
     # The settings as they were run to their end, so that there is something to compare with.
     own = all(own_value(base, key) == value for key, value in changes.items())
-    told = _Told(base.listwise.epochs, None if own else rungs)
+    told = _Told(changes.get(EPOCHS, base.listwise.epochs), None if own else rungs)
     try:
         figures = _figures(apply(base.model_dump(), changes), store, cost, told)
     except StoppedEarly:
@@ -81,13 +82,13 @@ def _figures(config: RunConfig, store: Store, cost: bool, told: _Told) -> dict[s
 
 def reason(error: Exception) -> str:
     """Return why a trial failed, in a line."""
+    if isinstance(error, LostWorkers):
+        # Its own advice, to run the same command again, is not for a trial: one that failed is not tried again.
+        return "A worker of the training died: it was killed, or the machine ran out of memory."
     if isinstance(error, RayrankError):
         return str(error)
     failures = getattr(error, "worker_failures", {})
     first = next(iter(failures.values()), error)
-    # Ray Train wraps what it heard of a worker that is gone.
-    if isinstance(getattr(first, "health_check_failure", first), ray.exceptions.RayActorError):
-        return "A worker of the training died: it was killed, or the machine ran out of memory."
     first = getattr(first, "cause", None) or first
     lines = [line.strip() for line in str(first).splitlines() if line.strip()]
     return f"{type(first).__name__}: {lines[-1] if lines else 'no message'}"

@@ -1,12 +1,16 @@
 """Sweeps on a real Ray: trials share what comes before them, fail as what they are, and outlive the driver."""
 
 import json
+import os
+import random
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import pyarrow.parquet as pq
@@ -40,6 +44,11 @@ def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return [one for one in below if "RayTrainWorker" in " ".join(one.cmdline())]
 
 
+def wait_for_a_line(process: subprocess.Popen[str], pattern: str) -> None:
+    assert process.stderr is not None
+    assert any(re.match(pattern, line) for line in process.stderr)
+
+
 def wait_for_a_checkpoint(process: subprocess.Popen[str], storage: Path) -> None:
     deadline = time.monotonic() + 180
     while not list(storage.glob("listwise/*/checkpoints/checkpoint_manager_snapshot.json")):
@@ -48,61 +57,103 @@ def wait_for_a_checkpoint(process: subprocess.Popen[str], storage: Path) -> None
         time.sleep(0.02)
 
 
+class Swept(NamedTuple):
+    """A sweep whose driver was killed again and again, and what there was at each kill."""
+
+    storage: Path
+    studies: list[str]
+    finished: list[dict[str, str]]
+    resumed: list[int]
+    """The steps trainings went on from, as they said."""
+    told: str
+    """What the last start told at its end."""
+    said: str
+    """And what it said before that."""
+
+
 @pytest.fixture(scope="module")
-def swept(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """Four trials of the default space, the driver killed while two of them train, and the same command again."""
+def swept(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Swept:
+    """Four trials of the default space, the driver killed at three random moments, each time started again at once."""
+
+    def killed(environment: dict[str, str], sign: str, most: float, checkpoint: bool = False) -> None:
+        process = subprocess.Popen(order, env={**environment, "RAY_TMPDIR": logs}, text=True, stderr=subprocess.PIPE)
+        wait_for_a_line(process, sign)
+        if checkpoint:
+            wait_for_a_checkpoint(process, storage)
+        time.sleep(moments.uniform(0, most))
+        assert process.poll() is None
+        process.kill()  # kill -9 of the driver alone: its Ray is still there when the next one starts
+        process.wait()
+        (study,) = storage.glob("sweeps/*/study.jsonl")
+        studies.append(study.read_text())
+        finished.append(manifests(storage, "listwise"))
+
     storage = tmp_path_factory.mktemp("swept") / "storage"
     shutil.copytree(trained, storage)
-    first = subprocess.Popen(command(storage, "--trials", "4"), env=UNHURRIED, text=True, stderr=subprocess.PIPE)
-    wait_for_a_checkpoint(first, storage)
-    orphans = workers_of(first)
-    first.kill()  # kill -9 of the driver alone: its Ray has to go with it
-    assert not psutil.wait_procs(orphans, timeout=30)[1]
-    (study,) = storage.glob("sweeps/*/study.jsonl")
-    told = study.read_text().splitlines()
-    again = subprocess.run(command(storage, "--trials", "4"), text=True, stderr=subprocess.PIPE, check=False)
-    assert again.returncode == 0, again.stderr
-    return storage, told
+    order, moments = command(storage, "--trials", "4"), random.Random(13)
+    studies: list[str] = []
+    finished: list[dict[str, str]] = []
+    # What trainings say is in Ray's logs; a short name, for there are sockets in the folder too.
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as logs:
+        # In the middle of a training, about the end of one, and wherever it happens to be.
+        killed(UNHURRIED, r"\d of 4 trials to run", most=10, checkpoint=True)
+        killed(dict(os.environ), "trial [123] (finished|stopped early)", most=5)
+        killed(UNHURRIED, r"\d of 4 trials to run", most=20)
+        again = subprocess.run(
+            order, env={**os.environ, "RAY_TMPDIR": logs}, text=True, capture_output=True, check=False
+        )
+        assert again.returncode == 0, again.stderr
+        said = "".join(file.read_text() for file in Path(logs).glob("ray/session_2*/logs/worker-*.err"))
+    resumed = [int(step) for step in re.findall(r"listwise: going on from the checkpoint at step (\d+)", said)]
+    return Swept(storage, studies, finished, resumed, again.stdout, again.stderr)
 
 
-def test_a_killed_sweep_ends_with_as_many_trials_as_were_asked_for(swept: tuple[Path, list[str]]) -> None:
-    storage, told = swept
-    assert [row["trial"] for row in trials(storage)] == [0, 1, 2, 3]
-    assert {row["state"] for row in trials(storage)} <= {"finished", "stopped early"}
-    # What was known at the kill is still there, word for word.
-    (study,) = storage.glob("sweeps/*/study.jsonl")
-    assert study.read_text().splitlines()[: len(told)] == told
+def test_a_sweep_killed_three_times_ends_with_as_many_trials_as_were_asked_for(swept: Swept) -> None:
+    rows = trials(swept.storage)
+    assert [row["trial"] for row in rows] == [0, 1, 2, 3]
+    assert {row["state"] for row in rows} <= {"finished", "stopped early"}
+    # What was known at each kill is still there, word for word.
+    (study,) = swept.storage.glob("sweeps/*/study.jsonl")
+    assert all(study.read_text().startswith(known) for known in swept.studies)
 
 
-def test_no_trial_was_run_twice(swept: tuple[Path, list[str]], trained: Path) -> None:
-    storage, _ = swept
-    made = manifests(storage, "listwise")
-    finished = [row for row in trials(storage) if row["state"] == "finished"]
-    assert made.keys() == {row["key"] for row in finished}
+def test_no_trial_that_had_finished_was_trained_again(swept: Swept, trained: Path) -> None:
+    made = manifests(swept.storage, "listwise")
+    # A manifest says when its training ended, and how long it took.
+    for finished in swept.finished:
+        assert finished.items() <= made.items()
+    rows = trials(swept.storage)
+    assert made.keys() == {row["key"] for row in rows if row["state"] == "finished"}
     # The first trial is the configuration itself, which was trained before the sweep.
-    (own,) = manifests(trained, "listwise").items()
-    assert made[own[0]] == own[1]
-    assert trials(storage)[0]["key"] == own[0]
-    # A trial that goes on logs each of its steps once.
-    for key in made:
-        lines = [json.loads(line) for line in (storage / "listwise" / key / "log.jsonl").read_text().splitlines()]
-        steps = [line["step"] for line in lines]
-        assert steps == sorted(set(steps))
-        assert steps[-1] == 40
+    assert manifests(trained, "listwise") == {rows[0]["key"]: made[rows[0]["key"]]}
+
+
+def test_a_trial_that_was_killed_went_on_from_its_checkpoint(swept: Swept) -> None:
+    assert swept.resumed
+    assert all(0 < step <= 40 for step in swept.resumed)
+    for key in manifests(swept.storage, "listwise"):
+        lines = (swept.storage / "listwise" / key / "log.jsonl").read_text().splitlines()
+        assert json.loads(lines[-1])["step"] == 40
+
+
+def test_a_range_that_grows_to_the_settings_as_they_are_is_told(swept: Swept) -> None:
+    assert "--space default grows to your own values, which are tried first: listwise.lr from 1e-06 to" in swept.said
 
 
 @pytest.mark.parametrize("stage", BEFORE)
-def test_everything_before_the_trials_was_made_once(stage: str, swept: tuple[Path, list[str]], trained: Path) -> None:
-    assert manifests(swept[0], stage) == manifests(trained, stage)
+def test_everything_before_the_trials_was_made_once(stage: str, swept: Swept, trained: Path) -> None:
+    assert manifests(swept.storage, stage) == manifests(trained, stage)
 
 
-def test_the_best_is_at_least_as_good_as_the_preset_and_best_yaml_is_its_configuration(
-    swept: tuple[Path, list[str]],
-) -> None:
-    storage, _ = swept
-    rows = trials(storage)
-    winner = max(rows, key=lambda row: row["dev_mrr_10"])
-    assert winner["dev_mrr_10"] >= rows[0]["dev_mrr_10"]
+def test_the_best_is_told_beside_the_preset_and_best_yaml_is_its_configuration(swept: Swept, trained: Path) -> None:
+    storage = swept.storage
+    (own,) = manifests(trained, "listwise").values()
+    told = re.match(r"best: trial (\d), dev MRR@10 ([\d.]+), the settings as they were ([\d.]+): ", swept.told)
+    assert told, swept.told
+    assert told[3] == f"{json.loads(own)['dev']:.4f}"
+    assert float(told[2]) >= float(told[3])
+    winner = trials(storage)[int(told[1])]
+    assert f"{winner['dev_mrr_10']:.4f}" == told[2]
     (file,) = storage.glob("sweeps/*/best.yaml")
     built = build("demo", str(file))
     # The file leaves out what every start finds out anew.
@@ -113,11 +164,31 @@ def test_the_best_is_at_least_as_good_as_the_preset_and_best_yaml_is_its_configu
     assert flow.key("listwise", built) == winner["key"]
 
 
-def test_the_page_has_its_plots_inside_and_nothing_of_tune_is_left(swept: tuple[Path, list[str]]) -> None:
-    (page,) = swept[0].glob("sweeps/*/report.html")
+def test_the_page_has_its_plots_inside_and_nothing_of_tune_is_left(swept: Swept) -> None:
+    (page,) = swept.storage.glob("sweeps/*/report.html")
     assert page.read_text().count("data:image/png;base64,") >= 3
     assert not (page.parent / "tune").exists()
-    assert not list(swept[0].glob("listwise/*/checkpoints"))
+    assert not list(swept.storage.glob("listwise/*/checkpoints"))
+
+
+def test_a_nodes_gpus_are_watched_from_the_node_itself(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 80\n")
+    program.chmod(0o755)
+    script = """
+import time, ray
+from tune.busy import watched
+ray.init(address="local", num_gpus=1, include_dashboard=False, log_to_driver=False)
+with watched() as seen:
+    deadline = time.monotonic() + 60
+    while seen().looks < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    print("busy", seen().busy / seen().looks)
+"""
+    paths = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(sys.path)}
+    order = [sys.executable, "-c", script]
+    answer = subprocess.run(order, env={**os.environ, **paths}, text=True, capture_output=True, check=False)
+    assert "busy 0.8\n" in answer.stdout, answer.stderr
 
 
 def test_trials_that_fail_are_shown_as_what_they_are_and_the_sweep_goes_on(trained: Path, tmp_path: Path) -> None:
@@ -139,7 +210,7 @@ def test_trials_that_fail_are_shown_as_what_they_are_and_the_sweep_goes_on(train
     assert process.returncode == 0, said
     killed, reused, diverged, raised = trials(storage)
     assert [row["state"] for row in (killed, reused, diverged, raised)] == ["failed", "finished", "failed", "failed"]
-    assert "worker" in killed["reason"]
+    assert killed["reason"] == "A worker of the training died: it was killed, or the machine ran out of memory."
     assert "is nan: lower the learning rate" in diverged["reason"]
     assert "ArrowInvalid" in raised["reason"]
     (page,) = storage.glob("sweeps/*/report.html")

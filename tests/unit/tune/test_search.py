@@ -1,19 +1,29 @@
 """The search without Ray: who is asked next, and what is written about how a trial ended."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
 from optuna.study import Study
+from ray.tune import TuneError
 
-from rayrank.artifacts import Artifact
-from rayrank.config import RunConfig
+from rayrank.artifacts import Artifact, Store
+from rayrank.config import ResourcesConfig, RunConfig
+from rayrank.errors import StorageError
+from rayrank.overrides import build
+from rayrank.training.loop import Log
+from rayrank.training.ray_train import _explained
+from tune import trial
 from tune.halving import filled, ladder
 from tune.placement import rooms
 from tune.search import StudySearch
 from tune.spaces import Changes, Space, open_space
-from tune.study import open_storage, open_study, records
+from tune.study import FILE, open_storage, open_study, records
+from tune.sweep import _own_sentence
 from tune.trial import reason
 
 
@@ -136,6 +146,68 @@ def test_grids_and_two_aims_stop_nothing(study: Study, config: RunConfig, space:
     assert ladder(space, study, 3, cost=True) is None
 
 
+@pytest.mark.parametrize("key", ["listwise.epochs", "listwise.max_steps"])
+def test_trainings_of_other_lengths_stop_nothing_and_the_user_is_told(
+    key: str, study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "space.yaml"
+    file.write_text(f"{key}: {{low: 1, high: 4}}")
+    space = open_space(str(file), build("demo", assignments=[f"{key}=3"]))
+
+    assert ladder(space, study, 3, cost=False) is None
+    assert f"{key} is swept, so no trial is stopped early" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("changes", "epoch"), [({"listwise.epochs": 8}, 2), ({"listwise.lr": 1e-3}, 1)])
+def test_a_trials_epochs_are_its_own(
+    changes: Changes, epoch: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(trial.ray.tune, "report", told.append)
+    monkeypatch.setattr(trial.ray.tune, "get_context", lambda: SimpleNamespace(get_trial_id=lambda: "a"))
+
+    def figures(config: RunConfig, store: Store, cost: bool, follower: Callable[[Log], bool]) -> dict[str, Any]:
+        assert follower(Log(step=10, num_steps=40, loss=1.0, lr=1e-4, grad_norm=1.0, examples_per_s=1.0, dev=0.3))
+        return {"dev": 0.4}
+
+    monkeypatch.setattr(trial, "_figures", figures)
+    base = build("demo", assignments=["listwise.epochs=4"])
+    trial.run_trial(changes, base, Store(str(tmp_path)), cost=False, rungs=None)
+
+    assert told == [{"dev": 0.3, "epoch": epoch}, {"dev": 0.4}]
+
+
+def test_of_two_sweeps_on_one_study_the_later_to_write_is_told(folder: Artifact, space: Space) -> None:
+    first = search(folder, space)
+    first.suggest("a")
+    written = Path(folder.path(FILE)).read_bytes()
+    second = search(folder, space)
+    # Looking on is no writing.
+    assert Path(folder.path(FILE)).read_bytes() == written
+    first.on_trial_complete("a", finished(0.5))
+
+    second.suggest("b")
+    with pytest.raises(StorageError, match=r"Another sweep writes to .*study\.jsonl: wait for it, or end it\."):
+        second.on_trial_complete("b", finished(0.3))
+
+    assert [record.dev for record in records(search(folder, space).study)] == [0.5]
+
+
+def test_what_tune_makes_a_trace_of_is_told_as_the_sentence_it_was() -> None:
+    def failing(error: Exception) -> BaseException:
+        try:
+            try:
+                raise error
+            except Exception as inner:
+                raise TuneError(str(inner))  # noqa: B904
+        except TuneError as outer:
+            return _own_sentence(outer)
+
+    full = StorageError("no room")
+    assert failing(full) is full
+    assert isinstance(failing(ValueError("odd")), TuneError)
+
+
 @pytest.mark.parametrize(
     ("nodes", "size", "expected"),
     [
@@ -158,3 +230,11 @@ def test_workers_are_counted_as_they_can_be_placed(
 def test_a_reason_is_one_line() -> None:
     assert reason(ValueError("first\n  last one  \n")) == "ValueError: last one"
     assert reason(KeyError()) == "KeyError: no message"
+
+
+def test_a_worker_that_was_lost_is_no_advice_to_start_again() -> None:
+    failure = ray.exceptions.RayActorError()
+    lost = _explained(SimpleNamespace(worker_failures={0: failure}), ResourcesConfig(retries=0))  # type: ignore[arg-type]
+
+    assert "run the same command again" in str(lost)
+    assert reason(lost) == "A worker of the training died: it was killed, or the machine ran out of memory."

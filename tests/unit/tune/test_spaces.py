@@ -58,6 +58,13 @@ def test_a_range_grows_to_the_value_that_is_tried_first(tmp_path: Path) -> None:
     )
     assert space.dimensions["listwise.lr"] == FloatDistribution(1e-6, 1e-3, log=True)
     assert space.dimensions["listwise.head"] == CategoricalDistribution(("fresh", "difference"))
+    assert space.grown == ("listwise.lr from 1e-06 to 0.001", "listwise.head one of fresh, difference")
+
+
+def test_a_space_that_holds_the_settings_as_they_are_does_not_grow() -> None:
+    assert open_space("default", CONFIG).grown == ()
+    assert open_space("n_minus", CONFIG).grown == ()
+    assert open_space("default", build("minilm")).grown == ("listwise.negatives from 1 to 31",)
 
 
 def test_a_grid_is_every_combination_and_nothing_else(tmp_path: Path) -> None:

@@ -1,20 +1,26 @@
 import re
+import shlex
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from optuna.distributions import CategoricalDistribution
 from optuna.study import Study
 from optuna.trial import TrialState
 
+from jobs.ablate import changes_of
 from rayrank import flow
 from rayrank.artifacts import Artifact, Store
 from rayrank.config import RunConfig
 from rayrank.overrides import apply, build
+from rayrank.training.ray_train import RUN
 from tune import plots, results
 from tune.busy import Busy
-from tune.spaces import Space, open_space
-from tune.study import Record, add_busy, best, num_told, open_storage, open_study, records
+from tune.spaces import Changes, Space, open_space
+from tune.study import FILE, Record, add_busy, best, num_told, open_storage, open_study, records
+from tune.sweep import run
 
 
 def record(number: int, dev: float | None, state: str = "finished", **changes: Any) -> Record:
@@ -75,7 +81,11 @@ def test_everything_is_written_and_the_page_needs_nothing_else(
     assert lines[0].startswith(
         "best: trial 2, dev MRR@10 0.4400, the settings as they were 0.4100: listwise.negatives="
     )
-    assert lines[1].endswith(f"--set training.seed=14 --row 'best: {lines[0].split(': ', 2)[2]}'")
+    name, changes = changes_of(shlex.split(lines[1])[-1])
+    winner = best(records(study))
+    assert winner is not None
+    assert name == "best"
+    assert apply(config.model_dump(), changes) == apply(config.model_dump(), winner.changes)
     assert "trials: 5 finished, 1 stopped early, 1 failed" in lines
     place = Path(folder.path(""))
     html = (place / "report.html").read_text()
@@ -98,6 +108,22 @@ def test_settings_that_stay_the_best_are_not_compared_with_themselves(space: Spa
     assert not any("jobs.ablate" in line for line in results.findings([Record(0, "finished", own, 0.4)], space, config))
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"noise.threshold": 0.99997, "listwise.max_steps": None}, "--row 'best: noise.threshold=0.99997'"),
+        ({"noise.threshold": 0.6, "listwise.epochs": 7}, "--row 'best: listwise.epochs=7'"),
+        ({"encoder.layers": None}, "train it again with --config best.yaml --set training.seed=14"),
+    ],
+)
+def test_how_to_compare_the_best_again_names_what_it_changes_to_the_last_digit(
+    changes: Changes, told: str, config: RunConfig
+) -> None:
+    config = apply(config.model_dump(), {"encoder.layers": 2})
+    space = Space("some", dict.fromkeys(changes, CategoricalDistribution([1])))
+    assert results.findings([Record(0, "finished", changes, 0.4)], space, config)[1].endswith(told)
+
+
 def test_what_every_start_saw_of_the_gpus_counts(
     study: Study, folder: Artifact, space: Space, config: RunConfig
 ) -> None:
@@ -105,7 +131,7 @@ def test_what_every_start_saw_of_the_gpus_counts(
     add_busy(study, Busy(3.0, 4))
     add_busy(study, Busy(0.0, 0))
     add_busy(study, Busy(1.0, 4))
-    assert "GPUs: busy 50% of the time" in results.write(folder, study, space, config, Store(folder.root))
+    assert "GPUs: busy 50% of 8 looks a second apart" in results.write(folder, study, space, config, Store(folder.root))
 
 
 def test_a_sweep_without_a_finished_trial_says_why(folder: Artifact, space: Space, config: RunConfig) -> None:
@@ -121,18 +147,56 @@ def test_a_sweep_without_a_finished_trial_says_why(folder: Artifact, space: Spac
     assert not folder.exists("best.yaml")
 
 
-def test_two_aims_have_a_pareto_plot(folder: Artifact, space: Space, config: RunConfig) -> None:
+def test_two_aims_have_a_front_of_trials_that_no_other_beats_in_both(
+    folder: Artifact, space: Space, config: RunConfig
+) -> None:
     study = open_study(open_storage(folder), cost=True)
     for values in ([0.4, 20.0], [0.5, 40.0], [0.3, 50.0]):
         trial = study.ask()
         space.suggest(trial)
         study.tell(trial, values)
+    space.suggest(study.ask())
 
-    results.write(folder, study, space, config, Store(folder.root))
+    lines = results.write(folder, study, space, config, Store(folder.root))
 
+    assert "no other is both better and faster: trial 0 (0.4000, 20 ms), trial 1 (0.5000, 40 ms)" in lines
     assert folder.exists("plots/pareto.png")
     rows = pq.read_table(folder.path("trials.parquet")).to_pylist()
-    assert [row["ms_per_query"] for row in rows] == [20.0, 40.0, 50.0]
+    assert [row["ms_per_query"] for row in rows] == [20.0, 40.0, 50.0, None]
+    assert [row["pareto"] for row in rows] == [True, True, False, False]
+    header, first, *_, running = results.table_lines(records(study), list(space.dimensions))
+    assert first[header.index("ms per query")] == "20"
+    assert running[header.index("ms per query")] == ""
+
+
+def test_one_aim_has_no_front(study: Study, space: Space) -> None:
+    table = results.trials_table(records(study), list(space.dimensions), study)
+    assert table["pareto"].null_count == len(table)
+    assert "ms per query" not in results.table_lines(records(study), [])[0]
+
+
+def test_a_start_that_finds_all_trials_told_removes_what_a_killed_one_left(
+    study: Study, folder: Artifact, space: Space, config: RunConfig, tmp_path: Path
+) -> None:
+    store = Store(str(tmp_path))
+    place = results.place(space, config, cost=False, store=store)
+    Path(place.path("tune")).mkdir(parents=True)
+    Path(folder.path(FILE)).rename(place.path(FILE))
+    left = {}
+    for record in records(study):
+        left[record.state] = Path(store.artifact("listwise", apply(config.model_dump(), record.changes)).path(RUN))
+        left[record.state].mkdir(parents=True)
+
+    arguments = Namespace(space="default", grid=False, trials=7, parallel=None, cost=False)
+
+    assert run(arguments, config, store)["num_trials"] == 7
+    assert {state for state, path in left.items() if path.exists()} == {"running"}
+    assert place.exists("tune")
+
+    open_study(open_storage(place), cost=False).tell(7, 0.4)
+    assert run(arguments, config, store)["num_trials"] == 8
+    assert not any(path.exists() for path in left.values())
+    assert not place.exists("tune")
 
 
 def test_what_a_threshold_removes_is_what_scores_above_it() -> None:
@@ -151,10 +215,11 @@ def test_the_live_table_names_the_best_and_leaves_old_trials_out(study: Study, s
     assert table.row_count == 3
 
 
-def test_the_same_sweep_has_the_same_place_however_many_trials(config: RunConfig) -> None:
+def test_the_same_sweep_has_the_same_place_however_many_trials(config: RunConfig, tmp_path: Path) -> None:
     space = open_space("default", config)
-    assert results.digest_parts(space, config, False) == results.digest_parts(
-        open_space("default", config), apply(config.model_dump(), {"resources.train_cpus": 1}), False
+    store = Store(str(tmp_path))
+    assert results.place(space, config, False, store) == results.place(
+        open_space("default", config), apply(config.model_dump(), {"resources.train_cpus": 1}), False, store
     )
     other = apply(config.model_dump(), {"listwise.epochs": 2})
-    assert results.digest_parts(space, config, False) != results.digest_parts(space, other, False)
+    assert results.place(space, config, False, store) != results.place(space, other, False, store)
