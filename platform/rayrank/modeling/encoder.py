@@ -25,6 +25,7 @@ from rayrank.modeling.packed_attention import (
     RowMasks,
     SpreadMasks,
     bounds_of,
+    can_compile,
     compile_layers,
     layers_of,
     rectangle,
@@ -75,7 +76,9 @@ class Encoder(nn.Module):
             raise _layers_alike(base, strm)
         # In a packed batch it is the caller who says at which position of its sequence a piece stands.
         counts_positions = hasattr(getattr(base, "embeddings", None), "position_embeddings")
-        self.packs = numbers_its_layers(base) and counts_positions and _head_size(base) >= SMALLEST_HEAD
+        is_known = numbers_its_layers(base) and counts_positions and _head_size(base) >= SMALLEST_HEAD
+        # Elsewhere batches are padded, for SDPA.
+        self.packs = is_known and can_compile()
         self._places: Tensor | None = None
         self._trained_since: float | None = None
         _before_last_output(base, self._taken)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.utils._triton import has_triton
 
 from rayrank.modeling.batches import SHORT, PackedBatch
 from rayrank.modeling.layer_masks import LayerMasks, Place
@@ -254,6 +255,11 @@ def compile_layers(
 def _as_it_is(states: Tensor, *given: Any, **options: Any) -> Tensor:
     """What a layer does that the first of its run has done already."""
     return states
+
+
+def can_compile() -> bool:
+    """Return whether FlexAttention can be compiled for the GPU there is; without that it would write masks down."""
+    return not torch.cuda.is_available() or has_triton()
 
 
 def layers_of(base: nn.Module) -> list[nn.Module]:

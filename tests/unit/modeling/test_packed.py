@@ -13,6 +13,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from rayrank.config import StrmConfig
+from rayrank.modeling import packed_attention
 from rayrank.modeling.batches import PackedBatch, PairTexts
 from rayrank.modeling.layer_masks import LayerMasks, Place
 from rayrank.modeling.lean import fuse, use_eight_bits
@@ -46,6 +47,15 @@ def test_padded_and_packed_batches_hold_the_inputs_put_together_one_by_one() -> 
     assert (padded.ids[~present] == PAD).all()
     assert (packed.ids[count:] == PAD).all()
     assert packed.positions().max() < source.length
+
+
+@pytest.mark.parametrize(("has_triton", "packs"), [(True, True), (False, False)])
+def test_batches_are_padded_on_a_gpu_that_attention_cannot_be_compiled_for(
+    has_triton: bool, packs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(packed_attention, "has_triton", lambda: has_triton)
+    assert model(FORMS["mask"], "bert").encoder.packs is packs
 
 
 @pytest.mark.parametrize("device", [CPU, GPU], ids=str)
