@@ -93,9 +93,10 @@ def test_other_settings_are_deployed_under_load_and_nothing_is_lost(
         clients(f"{url}/rerank", request(QUERIES[0], PASSAGES[:10]), outcomes),
     ):
         wait_until(lambda: len(outcomes) > 20)
-        deploy(model=str(other))
-        before = len(outcomes)
-        wait_until(lambda: len(outcomes) > before + 20)
+        for changes in ({}, {"limits.documents": "500"}, {"resources.ingress": "2"}):
+            deploy(model=str(other), **changes)
+            before = len(outcomes)
+            wait_until(lambda: len(outcomes) > before + 20)  # noqa: B023 - it is called right here
 
     assert {outcome.status_code for outcome in outcomes if isinstance(outcome, httpx.Response)} == {200}
     found = [logits(outcome, 10) for outcome in outcomes if isinstance(outcome, httpx.Response)]
@@ -106,23 +107,32 @@ def test_other_settings_are_deployed_under_load_and_nothing_is_lost(
     assert np.allclose(found[-1], new, atol=1e-5)
 
 
-def test_a_killed_replica_loses_no_request(serving: str, model_folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("deployment", "count", "lost"),
+    [("Ranker", 2, 0), ("Ranker", 1, 0), ("Api", 1, 4)],
+    ids=["one of two", "the only one", "the only one that speaks HTTP"],
+)
+def test_a_killed_replica_loses_at_most_what_it_alone_had_in_hand(
+    serving: str, model_folder: Path, deployment: str, count: int, lost: int
+) -> None:
     outcomes: list[httpx.Response | Exception] = []
-    settings = {"model": str(model_folder), "scaling": {"min": 2, "max": 2}}
+    name = f"killed-{deployment}-{count}"
+    settings = {"model": str(model_folder), "scaling": {"min": count, "max": count}}
     with (
-        application(serving, "killed", **settings) as (url, _),
+        application(serving, name, **settings) as (url, _),
         clients(f"{url}/rerank", request(QUERIES[0], PASSAGES[:10]), outcomes),
     ):
         wait_until(lambda: len(outcomes) > 20)
         names = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
-        replicas = [name for name in names if name.startswith("SERVE_REPLICA::killed#Ranker#")]
-        assert len(replicas) == 2
+        replicas = [replica for replica in names if replica.startswith(f"SERVE_REPLICA::{name}#{deployment}#")]
+        assert len(replicas) == count
         ray.kill(ray.get_actor(replicas[0], namespace="serve"))
         before = len(outcomes)
         wait_until(lambda: len(outcomes) > before + 40)
 
-    assert [outcome for outcome in outcomes if isinstance(outcome, Exception)] == []
-    assert {outcome.status_code for outcome in outcomes if isinstance(outcome, httpx.Response)} == {200}
+    failed = [each for each in outcomes if isinstance(each, Exception) or each.status_code != 200]
+    # One of each client.
+    assert len(failed) <= lost
 
 
 def test_a_full_queue_sends_clients_away_for_a_while(serving: str, model_folder: Path) -> None:
