@@ -13,7 +13,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from rayrank.modeling.onnx_graph import int8, onnx_graph
 from rayrank.modeling.onnx_scorer import OnnxScorer
 from rayrank.modeling.scorer import CPU_TOKENS, Scorer, pools
 from rayrank.modeling.text_scorer import pair_texts, score
+from rayrank.text.pairs import Rows
 from rayrank.text.pieces import load_tokenizer
 
 PEER = "CrossEncoder"
@@ -120,14 +121,14 @@ def our_sides(arguments: argparse.Namespace, pairs: TextPairs) -> Iterator[Side]
             ("onnx-int8", OnnxScorer(small, texts, tokens), None),
         ]
         for name, scorer, near in scorers:
-            yield Side(name + mark, partial(scorer, rows, rows), padding(lengths, scorer.tokens), near)
+            yield Side(name + mark, partial(scorer, rows, rows), padding(lengths, pools(lengths, scorer.tokens)), near)
     from_text = partial(score, ours, pairs.queries, pairs.passages)
-    yield Side("torch, STRM, from text", from_text, padding(lengths, CPU_TOKENS), None)
+    yield Side("torch, STRM, from text", from_text, padding(lengths, pools(lengths, CPU_TOKENS)), None)
 
 
-def padding(lengths: NDArray[np.int64], tokens: int) -> float:
-    """Return the share of padding in the batches that a budget makes."""
-    return 1 - lengths.sum() / sum(len(chosen) * lengths[chosen].max() for chosen in pools(lengths, tokens))
+def padding(lengths: Rows, batches: Iterable[Rows]) -> float:
+    """Return the share of padding in batches that are padded to their longest."""
+    return 1 - float(lengths.sum()) / sum(len(chosen) * int(lengths[chosen].max()) for chosen in batches)
 
 
 def check(sides: list[Side], scores: dict[str, Scores]) -> None:

@@ -18,7 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from torch._dynamo.utils import counters
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.made import ENCODERS, as_words, made_reranker, made_texts
+from benchmarks.score import exported, padding
 from rayrank.config import MINILM, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.modeling.batches import PairTexts
 from rayrank.modeling.export import Exported, export, settings_of
@@ -41,7 +42,8 @@ from rayrank.text.pieces import load_tokenizer
 BATCH_SIZES = (128, 512, 1024, 2048)
 """Of CrossEncoder, whose default is 32; the fastest is what all are compared with."""
 
-INPUT = InputConfig(length=180, query_type=False)
+LENGTH = 180
+"""Pieces of a pair at most."""
 
 CHECKED = 512
 """Pairs whose scores are compared."""
@@ -68,10 +70,10 @@ def main() -> None:
     options.add_argument("--json", metavar="FILE")
     arguments = options.parse_args()
     tokenizer = load_tokenizer(MINILM)
-    texts, rows = made_texts(arguments.pairs, tokenizer), np.arange(arguments.pairs)
+    texts, rows = made_texts(arguments.pairs, tokenizer, length=LENGTH), np.arange(arguments.pairs)
     scorers = our_scorers(arguments.encoder, tokenizer, texts)
     with tempfile.TemporaryDirectory() as folder:
-        peer = peer_of(arguments.encoder, tokenizer, folder)
+        peer = peer_of(arguments.encoder, folder)
     words, lengths = as_words(texts, tokenizer), texts.lengths(rows, rows)
     check(peer, scorers["packed"], words, rows)
     sides = [
@@ -129,10 +131,10 @@ def our_scorers(encoder: str, tokenizer: PreTrainedTokenizerFast, texts: PairTex
     return found
 
 
-def peer_of(encoder: str, tokenizer: PreTrainedTokenizerFast, folder: str) -> CrossEncoder:
+def peer_of(encoder: str, folder: str) -> CrossEncoder:
     """Return CrossEncoder with the weights that ours have."""
-    plain = made_reranker(encoder, tokenizer, StrmConfig(form="off")).cpu().eval()
-    export(folder, plain, tokenizer, settings_of(plain, INPUT, QueryTypesConfig(), ()), "")
+    plain = exported(LENGTH, StrmConfig(form="off"), encoder)
+    export(folder, plain.model, plain.tokenizer, plain.settings, "")
     return CrossEncoder(folder, device="cuda", model_kwargs={"torch_dtype": torch.bfloat16})
 
 
@@ -141,11 +143,6 @@ def check(peer: CrossEncoder, plain: Scorer, words: list[tuple[str, str]], rows:
     theirs = peer.predict(words[:CHECKED], activation_fn=torch.nn.Identity())
     found = np.corrcoef(theirs, plain(rows[:CHECKED], rows[:CHECKED]))[0, 1]
     assert found > 0.98, f"CrossEncoder scores otherwise: a correlation of {found:.3f}"
-
-
-def padding(lengths: Rows, batches: Iterable[Rows]) -> float:
-    """Return the share of padding in batches that are padded to their longest."""
-    return 1 - float(lengths.sum()) / sum(len(chosen) * int(lengths[chosen].max()) for chosen in batches)
 
 
 def sorted_batches(lengths: Rows, size: int) -> Iterator[Rows]:
@@ -164,7 +161,7 @@ def empty_share(scorer: Scorer, lengths: Rows) -> float:
 
 def from_text(model: Reranker, words: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> object:
     """Tokenise the pairs and score them."""
-    settings = settings_of(model, INPUT, QueryTypesConfig(), ())
+    settings = settings_of(model, InputConfig(length=LENGTH, query_type=False), QueryTypesConfig(), ())
     return score(Exported(model, tokenizer, settings), *map(list, zip(*words, strict=True)))
 
 
