@@ -8,9 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pyarrow.parquet as pq
 import pytest
+
+from tests.processes import kill_whole
 
 SETTINGS = ["--set", "dataset.demo.subjects=400", "--set", "candidates.partition_queries=25"]
 
@@ -21,14 +22,6 @@ def command(job: str, storage: Path, *more: str) -> list[str]:
 
 def partitions(storage: Path) -> dict[str, Path]:
     return {f"{path.parent.name}/{path.name}": path for path in storage.glob("candidates/*/*/*.parquet")}
-
-
-def kill_whole(process: subprocess.Popen[str]) -> None:
-    everyone = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
-    for one in everyone:
-        one.kill()
-    psutil.wait_procs(everyone, timeout=10)
-    process.wait()
 
 
 @pytest.fixture(scope="module")

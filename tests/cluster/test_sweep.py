@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
 import pyarrow.parquet as pq
 import pytest
 
 from rayrank import flow
 from rayrank.overrides import build
+from tests.processes import below
 
 from .conftest import UNHURRIED, settings
 
@@ -37,11 +37,6 @@ def trials(storage: Path) -> list[dict[str, Any]]:
     (file,) = storage.glob("sweeps/*/trials.parquet")
     rows: list[dict[str, Any]] = pq.read_table(file).to_pylist()
     return rows
-
-
-def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    below = psutil.Process(process.pid).children(recursive=True)
-    return [one for one in below if "RayTrainWorker" in " ".join(one.cmdline())]
 
 
 def wait_for_a_line(process: subprocess.Popen[str], pattern: str) -> None:
@@ -203,7 +198,7 @@ def test_trials_that_fail_are_shown_as_what_they_are_and_the_sweep_goes_on(train
     for file in storage.glob("noise/*/train/*.parquet"):
         file.write_bytes(b"damaged")
     # As the kernel does when memory runs out; the oldest is the first trial's.
-    min(workers_of(process), key=lambda worker: worker.create_time()).kill()
+    min(below(process.pid, "RayTrainWorker"), key=lambda worker: worker.create_time()).kill()
 
     _, said = process.communicate(timeout=300)
 

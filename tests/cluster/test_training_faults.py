@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 import safetensors.torch
 import torch
+
+from tests.processes import below, kill_whole, of_those
 
 from .conftest import UNHURRIED, command
 
@@ -28,22 +29,10 @@ def log_lines(storage: Path, stage: str) -> list[dict[str, float]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def everyone(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    return [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
-
-
 def kill_worker(process: subprocess.Popen[str]) -> None:
-    workers = [one for one in everyone(process) if "RayTrainWorker" in " ".join(one.cmdline())]
+    workers = below(process.pid, "RayTrainWorker")
     assert workers
-    for worker in workers:
-        worker.kill()
-
-
-def kill_all(process: subprocess.Popen[str]) -> None:
-    doomed = everyone(process)
-    for one in doomed:
-        one.kill()
-    psutil.wait_procs(doomed, timeout=10)
+    of_those(workers, lambda worker: worker.kill())
 
 
 def broken_off(
@@ -90,7 +79,7 @@ def test_a_killed_worker_is_replaced_and_the_weights_are_those_of_an_unbroken_ru
 
 
 def test_a_killed_driver_goes_on_from_its_last_checkpoint(trained: Path, tmp_path: Path) -> None:
-    broken_off("pointwise", tmp_path / "storage", trained, kill_all).wait()
+    broken_off("pointwise", tmp_path / "storage", trained, kill_whole)
 
     again = subprocess.run(
         command("train_pointwise", tmp_path / "storage"), text=True, stderr=subprocess.PIPE, check=True

@@ -1,15 +1,17 @@
 """Input that is meant to break the endpoint gets a proper status, and leaves it as it was."""
 
 import json
+import os
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-import psutil
 import pytest
 import requests
+
+from tests.processes import below, of_those
 
 JSON = {"content-type": "application/json"}
 HEAD = b"POST /v2/rerank HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %s\r\n\r\n"
@@ -161,5 +163,4 @@ def test_the_largest_texts_that_are_read_leave_memory_and_time_to_others(server:
 
 def _memory(name: str = "ray::") -> int:
     """Bytes of Serve's processes of this name under this one."""
-    processes = psutil.Process().children(recursive=True)
-    return sum(each.memory_info().rss for each in processes if each.is_running() and name in " ".join(each.cmdline()))
+    return sum(of_those(below(os.getpid(), name), lambda each: each.memory_info().rss))
