@@ -1,4 +1,4 @@
-"""What follows a training from the driver, without Ray: queues of the standard library stand in for its own."""
+"""What a worker and the driver say to each other, without Ray: queues of the standard library stand in for its own."""
 
 import logging
 import queue
@@ -13,9 +13,10 @@ import torch
 
 from rayrank.config import ListwiseConfig, ResourcesConfig, TrainingConfig
 from rayrank.errors import TrainingStopped
-from rayrank.training import ray_train
+from rayrank.training import ray_worker
 from rayrank.training.loop import Log
-from rayrank.training.ray_train import Report, _followed, _wanted, _work
+from rayrank.training.ray_train import Report, _followed
+from rayrank.training.ray_worker import _wanted, work
 
 
 class Queue(queue.Queue[Any]):
@@ -83,10 +84,10 @@ def test_a_batch_that_does_not_fit_is_the_sentence_that_says_so(monkeypatch: pyt
 
     context = SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 1)
     cores = SimpleNamespace(get_assigned_resources=lambda: {"CPU": torch.get_num_threads()})
-    monkeypatch.setattr(ray_train, "fit", fit)
-    monkeypatch.setattr(ray_train.ray.train, "get_context", lambda: context)
-    monkeypatch.setattr(ray_train.ray.train.torch, "get_device", lambda: torch.device("cpu"))
-    monkeypatch.setattr(ray_train.ray, "get_runtime_context", lambda: cores)
+    monkeypatch.setattr(ray_worker, "fit", fit)
+    monkeypatch.setattr(ray_worker.ray.train, "get_context", lambda: context)
+    monkeypatch.setattr(ray_worker.ray.train.torch, "get_device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(ray_worker.ray, "get_runtime_context", lambda: cores)
     board: Any = Queue()
     resources = ResourcesConfig(train_gpus=0.25)
 
@@ -98,7 +99,7 @@ def test_a_batch_that_does_not_fit_is_the_sentence_that_says_so(monkeypatch: pyt
         ),
         followed(board, None, History(), None),
     ):
-        _work(
+        work(
             lambda: (torch.nn.Linear(1, 1), SimpleNamespace()),  # type: ignore[arg-type,return-value]
             ListwiseConfig(batch_size=8), TrainingConfig(), resources, board, None,
         )  # fmt: skip
