@@ -4,16 +4,15 @@
 
 Every side starts with the texts of queries, passages and candidates in memory and ends with a TREC run on disk. The
 passages are drawn from a pool, as a first stage finds the same ones for many queries: ours takes each text apart once,
-CrossEncoder once for each pair it is in. The model is MiniLM-L6 with a fresh head, in bfloat16 on a GPU; candidates
-are random, so the scores mean nothing. The sides take turns; the plain ones must agree.
+CrossEncoder once for each pair it is in. The model is MiniLM-L6 with a fresh head or of BERT-large's shape, in bfloat16
+on a GPU, on a CPU also in eight bits; candidates are random, so the scores mean nothing. The sides take turns; the
+plain ones must agree. All are compared with CrossEncoder at the batch size that suits it best.
 """
 
 import argparse
-import json
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,13 +22,16 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import CrossEncoder
 
+from benchmarks.made import ENCODERS
 from benchmarks.pairs import read_pairs
-from benchmarks.score import exported
+from benchmarks.score import PEER, Side, exported, report, take_turns
 from rayrank.config import StrmConfig
 from rayrank.evaluation.run_files import write_trec
 from rayrank.modeling.export import Exported, export
+from rayrank.modeling.onnx_graph import int8, onnx_graph
+from rayrank.modeling.onnx_scorer import OnnxScorer
 from rayrank.modeling.scorer import Scorer, hasten
-from rayrank.modeling.text_scorer import pair_texts
+from rayrank.modeling.text_scorer import pair_texts, scorer_of
 from rayrank.records import CANDIDATES
 from rayrank.text.pairs import Rows
 
@@ -46,29 +48,29 @@ class Work(NamedTuple):
 
 def main() -> None:
     """Let the sides take turns, and print a table."""
+    batch_sizes = [512, 1024, 2048] if torch.cuda.is_available() else [8, 32]
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--data", default="../shared/data/insuranceqa", help="a BEIR folder; generated if missing")
+    options.add_argument("--encoder", choices=ENCODERS, default="minilm")
     options.add_argument("--queries", type=int, default=20)
     options.add_argument("--depth", type=int, default=30)
     options.add_argument("--pool", type=int, default=300, help="passages that candidates are drawn from")
     options.add_argument("--length", type=int, default=180)
-    options.add_argument("--batch-size", type=int, default=32, help="of CrossEncoder; 32 is its default")
+    options.add_argument("--batch-sizes", type=int, nargs="+", default=batch_sizes, help="of CrossEncoder")
     options.add_argument("--repeats", type=int, default=3)
     options.add_argument("--json", metavar="FILE")
     arguments = options.parse_args()
     work = made_work(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        sides = sides_of(arguments, work, Path(folder))
-        seconds: dict[str, list[float]] = {name: [] for name in sides}
-        found = {name: run() for name, run in sides.items()}
-        # Random weights that STRM's attention goes through score otherwise.
-        assert np.corrcoef(found["CrossEncoder"], found["rayrank"])[0, 1] > 0.98, "the sides do not score alike"
-        for _ in range(arguments.repeats):
-            for name, run in sides.items():
-                started = time.perf_counter()
-                run()
-                seconds[name].append(time.perf_counter() - started)
-    report(arguments, work, seconds)
+        sides = [*peer_sides(arguments, work, Path(folder)), *our_sides(arguments, work, Path(folder) / "ours.trec")]
+        scores = [side.run() for side in sides]
+        for side, found in zip(sides, scores, strict=True):
+            # Random weights that STRM's attention goes through score otherwise.
+            alike = "STRM" in side.name or np.corrcoef(scores[0], found)[0, 1] > 0.98
+            assert alike, f"{side.name} does not score as CrossEncoder does"
+        take_turns(sides, arguments.repeats)
+    what = f"{len(work.query_rows):,} candidates of {work.source}, {len(work.passages):,} passages"
+    report(arguments, sides, what, len(work.query_rows))
 
 
 def made_work(arguments: argparse.Namespace) -> Work:
@@ -81,23 +83,29 @@ def made_work(arguments: argparse.Namespace) -> Work:
     return Work(queries, passages, query_rows, np.concatenate(drawn), texts.source)
 
 
-def sides_of(
-    arguments: argparse.Namespace, work: Work, folder: Path
-) -> dict[str, Callable[[], NDArray[np.float32]]]:  # fmt: skip
-    """Return each side as what it does from start to end."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    plain = exported(arguments.length, StrmConfig(form="off"))
+def peer_sides(arguments: argparse.Namespace, work: Work, folder: Path) -> Iterator[Side]:
+    """Yield CrossEncoder at each batch size, from start to end."""
+    plain = exported(arguments.length, StrmConfig(form="off"), arguments.encoder)
     export(str(folder / "model"), plain.model, plain.tokenizer, plain.settings, "")
-    half = {"torch_dtype": torch.bfloat16} if device == "cuda" else {}
-    peer = CrossEncoder(str(folder / "model"), device=device, model_kwargs=half)
-    masked = exported(arguments.length, StrmConfig())
-    for ours in (plain, masked):
-        hasten(ours.model.to(device))
-    return {
-        "CrossEncoder": lambda: theirs(peer, work, arguments.batch_size, folder / "theirs.trec"),
-        "rayrank": lambda: ours_of(plain, work, folder / "ours.trec"),
-        "rayrank, STRM": lambda: ours_of(masked, work, folder / "strm.trec"),
-    }
+    on_gpu = torch.cuda.is_available()
+    half = {"torch_dtype": torch.bfloat16} if on_gpu else {}
+    peer = CrossEncoder(str(folder / "model"), device="cuda" if on_gpu else "cpu", model_kwargs=half)
+    for size in arguments.batch_sizes:
+        yield Side(f"{PEER}, batch {size}", partial(theirs, peer, work, size, folder / "theirs.trec"))
+
+
+def our_sides(arguments: argparse.Namespace, work: Work, file: Path) -> Iterator[Side]:
+    """Yield ours with plain attention and with STRM, from start to end."""
+    for strm in (StrmConfig(form="off"), StrmConfig()):
+        ours = exported(arguments.length, strm, arguments.encoder)
+        mark = "" if strm.form == "off" else ", STRM"
+        nothing = pair_texts(ours, [], [])
+        if torch.cuda.is_available():
+            hasten(ours.model.cuda())
+        else:
+            small = OnnxScorer(int8(onnx_graph(ours.model)), nothing)
+            yield Side(f"rayrank, onnx-int8{mark}", partial(ours_of, ours, small, work, file))
+        yield Side(f"rayrank{mark}", partial(ours_of, ours, scorer_of(ours, nothing), work, file))
 
 
 def theirs(peer: CrossEncoder, work: Work, batch_size: int, file: Path) -> NDArray[np.float32]:
@@ -115,10 +123,10 @@ def theirs(peer: CrossEncoder, work: Work, batch_size: int, file: Path) -> NDArr
     return np.asarray(scores, np.float32)
 
 
-def ours_of(ours: Exported, work: Work, file: Path) -> NDArray[np.float32]:
+def ours_of(ours: Exported, scorer: Scorer | OnnxScorer, work: Work, file: Path) -> NDArray[np.float32]:
     """Take every text apart once, score pairs of rows, and write the run as the evaluation does."""
     texts = pair_texts(ours, work.queries, work.passages)
-    scores = Scorer(ours.model, texts)(work.query_rows, work.passage_rows)
+    scores = scorer.over(texts)(work.query_rows, work.passage_rows)
     order = np.lexsort([-scores, work.query_rows])
     starts = np.searchsorted(work.query_rows, work.query_rows)
     table = pa.table(
@@ -133,22 +141,6 @@ def ours_of(ours: Exported, work: Work, file: Path) -> NDArray[np.float32]:
     with file.open("wb") as stream:
         write_trec(table, stream, "rayrank")
     return scores
-
-
-def report(arguments: argparse.Namespace, work: Work, seconds: dict[str, list[float]]) -> None:
-    """Print pairs a second and the ratio to CrossEncoder."""
-    count = len(work.query_rows)
-    where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{torch.get_num_threads()} threads"
-    print(f"{count:,} candidates of {work.source}, {len(work.passages):,} passages, {where}")
-    print(f"{'side':<18}{'pairs/s: median (range)':>30}{'of CrossEncoder (range)':>28}")
-    for name, took in seconds.items():
-        rates = [count / value for value in took]
-        ratios = [base / value for base, value in zip(seconds["CrossEncoder"], took, strict=True)]
-        rate = f"{statistics.median(rates):,.1f} ({min(rates):,.1f}-{max(rates):,.1f})"
-        ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
-        print(f"{name:<18}{rate:>30}{ratio:>28}")
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps({"settings": vars(arguments), "seconds": seconds}, indent=2))
 
 
 if __name__ == "__main__":

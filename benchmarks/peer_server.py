@@ -1,9 +1,10 @@
 """What people write: a model behind FastAPI and sentence-transformers' CrossEncoder, to be compared with.
 
-    python -m benchmarks.peer_server FOLDER --port 8001 [--threads 1]
+    python -m benchmarks.peer_server FOLDER --port 8001 [--threads 1] [--int8]
 
 Every request is scored by itself, with CrossEncoder's own batch size, on one of the threads that FastAPI keeps for such
-functions; on a GPU in bfloat16. It speaks as much of text-embeddings-inference's `POST /rerank` as the client asks for.
+functions; on a GPU in bfloat16, with --int8 by ONNX Runtime (`benchmarks.onnx_peer`). It speaks as much of
+text-embeddings-inference's `POST /rerank` as the client asks for.
 """
 
 import argparse
@@ -21,6 +22,8 @@ from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI
 from pydantic import BaseModel
 from sentence_transformers import CrossEncoder
+
+from benchmarks.onnx_peer import OnnxPeer
 
 STARTING = 120
 """Seconds that loading may take."""
@@ -40,10 +43,10 @@ class Rank(BaseModel):
     score: float
 
 
-def create_app(folder: str, threads: int) -> FastAPI:
+def create_app(folder: str, threads: int, int8: bool) -> FastAPI:
     """Return the server, with its model loaded."""
     half = {"torch_dtype": torch.bfloat16} if torch.cuda.is_available() else {}
-    model = CrossEncoder(folder, model_kwargs=half)
+    model = OnnxPeer(folder) if int8 else CrossEncoder(folder, model_kwargs=half)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -60,17 +63,18 @@ def create_app(folder: str, threads: int) -> FastAPI:
     @app.post("/rerank")
     def rerank(request: Request) -> list[Rank]:
         """Return the texts' places, best first."""
-        scores = model.predict([(request.query, text) for text in request.texts], show_progress_bar=False)
+        scores = model.predict([(request.query, text) for text in request.texts])
         return [Rank(index=int(place), score=float(scores[place])) for place in (-scores).argsort()]
 
     return app
 
 
 @contextmanager
-def running(folder: str, threads: int) -> Iterator[str]:
+def running(folder: str, threads: int, int8: bool = False) -> Iterator[str]:
     """Run the server in a process of its own; yields the URL to ask."""
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.peer_server", folder, "--port", str(port), "--threads", str(threads)]
+    command += ["--int8"] if int8 else []
     # In a group of its own: Ctrl-C is the waiting side's, which then ends it.
     server = subprocess.Popen(command, stderr=subprocess.DEVNULL, process_group=0)
     try:
@@ -106,8 +110,9 @@ def main() -> None:
     options.add_argument("folder", help="a model that CrossEncoder opens")
     options.add_argument("--port", type=int, default=8001)
     options.add_argument("--threads", type=int, default=40, help="requests scored at once; 40 is FastAPI's own")
+    options.add_argument("--int8", action="store_true", help="ONNX Runtime instead of CrossEncoder")
     arguments = options.parse_args()
-    app = create_app(arguments.folder, arguments.threads)
+    app = create_app(arguments.folder, arguments.threads, arguments.int8)
     uvicorn.run(app, host="127.0.0.1", port=arguments.port, access_log=False, log_level="warning")
 
 

@@ -7,8 +7,9 @@ other. A request has a query and 20 to 50 passages; a client in a process of its
 another. First each server is asked by so many clients at a time that it is never idle. That is its saturation, and ours
 takes turns with the scorer in this process, which gets the same pairs as ids. Then it is offered loads, and at last the
 highest one is looked for that it carries with a p95 under a bound: twice what the peer takes for a request that is
-alone. The peer scores as many requests at once as suits it better, one or FastAPI's 40. The endpoint's cache is too
-small to find a passage again, except those that --repeated asks for.
+alone. The peer scores as many requests at once as suits it better, one or FastAPI's 40; with --int8-peer it does so by
+ONNX Runtime in eight bits. The endpoint's cache is too small to find a passage again, except those that --repeated asks
+for.
 """
 
 import argparse
@@ -51,7 +52,6 @@ TRIES = 4
 COMPARED = 8
 """Requests whose scores by both servers must be alike."""
 
-PEER = "CrossEncoder"
 ONE, FASTAPI = 1, 40
 """Requests that the peer scores at once."""
 
@@ -126,8 +126,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     with tempfile.TemporaryDirectory() as folder:
         work = made_work(arguments, Path(folder), tuple(arguments.passages), arguments.repeated, arguments.encoder)
-        with running(work.model, ONE) as one, running(work.model, FASTAPI) as many:
-            theirs = better(arguments, [Side(f"{PEER}, one at once", one, work), Side(f"{PEER}, threads", many, work)])
+        peer, int8 = "ONNX Runtime" if arguments.int8_peer else "CrossEncoder", arguments.int8_peer
+        with running(work.model, ONE, int8) as one, running(work.model, FASTAPI, int8) as many:
+            theirs = better(arguments, [Side(f"{peer}, one at once", one, work), Side(f"{peer}, threads", many, work)])
             scores = first_scores(theirs)
             bound = 2 * figures(ask(theirs.url, work.bodies, work.seconds, clients=1)).p50
             theirs.measure(theirs.shares, bound)
@@ -148,6 +149,7 @@ def parsed() -> argparse.Namespace:
     options.add_argument(
         "--backend", choices=("torch", "onnx-int8", "torch-fp8"), help="int8 on a CPU, torch on a GPU, if empty"
     )
+    options.add_argument("--int8-peer", action="store_true", help="ONNX Runtime in CrossEncoder's place")
     options.add_argument("--pairs", type=int, default=3000, help="of all requests together")
     options.add_argument("--encoder", choices=ENCODERS, default="minilm")
     options.add_argument("--passages", type=int, nargs=2, default=[20, 50], help="of a request, at least and at most")
