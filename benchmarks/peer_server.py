@@ -2,9 +2,9 @@
 
     python -m benchmarks.peer_server FOLDER --port 8001 [--threads 1] [--int8]
 
-Every request is scored by itself, with CrossEncoder's own batch size, on one of the threads that FastAPI keeps for such
-functions; on a GPU in bfloat16, with --int8 by ONNX Runtime (`benchmarks.onnx_peer`). It speaks as much of
-text-embeddings-inference's `POST /rerank` as the client asks for.
+Every request is scored by itself, with CrossEncoder's own batch size, on one of so many threads; on a GPU in bfloat16,
+with --int8 by ONNX Runtime (`benchmarks.onnx_peer`). It speaks as much of text-embeddings-inference's `POST /rerank` as
+the client asks for.
 """
 
 import argparse
@@ -12,13 +12,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import httpx
 import torch
 import uvicorn
-from anyio.to_thread import current_default_thread_limiter
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from fastapi import FastAPI
 from pydantic import BaseModel
 from sentence_transformers import CrossEncoder
@@ -48,12 +49,8 @@ def create_app(folder: str, threads: int, int8: bool) -> FastAPI:
     half = {"torch_dtype": torch.bfloat16} if torch.cuda.is_available() else {}
     model = OnnxPeer(folder) if int8 else CrossEncoder(folder, model_kwargs=half)
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        current_default_thread_limiter().total_tokens = threads
-        yield
-
-    app = FastAPI(lifespan=lifespan)
+    # Not by FastAPI's own pool: there an answer waits for a thread too, behind all requests that came meanwhile.
+    app, limit = FastAPI(), CapacityLimiter(threads)
 
     @app.get("/health")
     def health() -> str:
@@ -61,9 +58,10 @@ def create_app(folder: str, threads: int, int8: bool) -> FastAPI:
         return "ok"
 
     @app.post("/rerank")
-    def rerank(request: Request) -> list[Rank]:
+    async def rerank(request: Request) -> list[Rank]:
         """Return the texts' places, best first."""
-        scores = model.predict([(request.query, text) for text in request.texts])
+        texts = [(request.query, text) for text in request.texts]
+        scores = await run_sync(model.predict, texts, limiter=limit)
         return [Rank(index=int(place), score=float(scores[place])) for place in (-scores).argsort()]
 
     return app
@@ -109,7 +107,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("folder", help="a model that CrossEncoder opens")
     options.add_argument("--port", type=int, default=8001)
-    options.add_argument("--threads", type=int, default=40, help="requests scored at once; 40 is FastAPI's own")
+    options.add_argument("--threads", type=int, default=40, help="requests scored at once; FastAPI itself has 40")
     options.add_argument("--int8", action="store_true", help="ONNX Runtime instead of CrossEncoder")
     arguments = options.parse_args()
     app = create_app(arguments.folder, arguments.threads, arguments.int8)
