@@ -4,8 +4,9 @@
 
 Each step is a forward, a backward, clipping and AdamW, in bfloat16 autocast on a GPU. `plain` pads a batch to its
 longest pair, as a plain training loop does, and has no STRM: it is what all are compared with. `padded` has it;
-`grouped` is this project's step where rows are not packed; `packed` is the step on a GPU. The sides take turns on the
-same lists; `memory` is what a step takes beyond the weights and optimisers of all. On a CPU there is no packed side.
+`grouped` is this project's step where rows are not packed; `packed` is the step on a GPU, once it is compiled and
+recorded. The sides take turns on the same lists; `memory` is what a side's steps take at most beyond what all sides had
+before them. On a CPU there is no packed side.
 """
 
 import argparse
@@ -18,39 +19,74 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks.made import ENCODERS, made_reranker, made_texts
 from rayrank import losses
-from rayrank.config import MINILM, StrmConfig
-from rayrank.modeling.batches import PairTexts
+from rayrank.config import MINILM, ListwiseConfig, StrmConfig
+from rayrank.modeling.batches import PackedBatch, PairTexts
 from rayrank.modeling.reranker import Reranker
 from rayrank.text.pairs import Rows
 from rayrank.text.pieces import load_tokenizer
-from rayrank.training.phases import pair_logits
+from rayrank.training.phases import Groups, LabelledLists, pair_inputs, pair_logits
+from rayrank.training.steps import Learner
 
-Forward = Callable[[Reranker, PairTexts, Rows], Tensor]
+WARM_UP = 2
+"""Turns that compile kernels, and record what they did before."""
 
-
-def plain(model: Reranker, texts: PairTexts, rows: Rows) -> Tensor:
-    """Return the logits of a model without STRM, padded as well."""
-    return padded(model, texts, rows)
-
-
-def padded(model: Reranker, texts: PairTexts, rows: Rows) -> Tensor:
-    """Return the logits of one batch padded to its longest pair."""
-    return model(texts.padded(rows, rows, next(model.parameters()).device))  # type: ignore[no-any-return]
+Step = Callable[[Rows], object]
 
 
-def grouped(model: Reranker, texts: PairTexts, rows: Rows) -> Tensor:
-    """Return them as training does where it does not pack."""
-    model.encoder.packs = False
-    return pair_logits(model, texts, rows, rows)
+class Lists:
+    """Lists as a phase has them: the first passage of each is the relevant one."""
+
+    def __init__(self, texts: PairTexts, size: int) -> None:
+        """Take the texts and how many passages a list has."""
+        self._texts, self._size = texts, size
+
+    def prepare(self, model: nn.Module, examples: Rows) -> LabelledLists:
+        """Return the pairs of some rows, end to end or in groups."""
+        return self._labelled(model, examples, pair_inputs(model, self._texts, examples, examples))
+
+    def padded(self, model: nn.Module, examples: Rows) -> LabelledLists:
+        """Return them padded to the longest."""
+        places = torch.arange(len(examples), device=_device(model))
+        return self._labelled(model, examples, Groups((self._texts.padded(examples, examples, places.device),), places))
+
+    def loss(self, model: nn.Module, prepared: LabelledLists) -> tuple[Tensor, Tensor]:
+        """Return the loss of the lists."""
+        scores = pair_logits(model, prepared.inputs)[:, 0]
+        return losses.listwise(scores[prepared.places], prepared.labels), scores
+
+    def _labelled(self, model: nn.Module, examples: Rows, inputs: PackedBatch | Groups) -> LabelledLists:
+        places = torch.arange(len(examples), device=_device(model)).view(-1, self._size)
+        return LabelledLists(inputs, (places % self._size == 0).long(), places)
 
 
-def packed(model: Reranker, texts: PairTexts, rows: Rows) -> Tensor:
-    """Return them as training does on a GPU."""
-    return pair_logits(model, texts, rows, rows)
+def usual_step(
+    model: Reranker, lists: Lists, prepare: Callable[[nn.Module, Rows], LabelledLists]
+) -> Callable[[Rows], None]:
+    """Return a step as any training loop has it."""
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-6, fused=True)
+    device = _device(model)
+
+    def step(rows: Rows) -> None:
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            loss, _ = lists.loss(model, prepare(model, rows))
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def packed_step(model: Reranker, lists: Lists) -> Callable[[Rows], Tensor]:
+    """Return the step of this project's training on a GPU, compiled from the start."""
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-6, fused=True)
+    learner = Learner(model, lists, optimizer, ListwiseConfig())
+    learner.compile()
+    return lambda rows: learner(rows, seed=int(rows[0]))
 
 
 def main() -> None:
@@ -68,48 +104,40 @@ def main() -> None:
     tokenizer = load_tokenizer(MINILM)
     num_pairs = arguments.lists * arguments.size
     texts = made_texts(num_pairs * arguments.steps, tokenizer)
-    # The packed step compiles its model, so each side has its own.
-    sides: dict[Forward, Reranker] = {}
-    for side in (plain, padded, grouped, packed) if device.type == "cuda" else (plain, padded, grouped):
-        strm = StrmConfig(form="off" if side is plain else arguments.strm)
-        sides[side] = made_reranker(arguments.encoder, tokenizer, strm).to(device).train()
-    if packed in sides:
-        sides[packed].encoder.compile_training()
-    optimizers = {side: torch.optim.AdamW(model.parameters(), 1e-6, fused=True) for side, model in sides.items()}
-    seconds: dict[str, list[float]] = {side.__name__: [] for side in sides}
+    lists = Lists(texts, arguments.size)
+    # Each side has its own model: one is compiled, one has no STRM.
+    sides: dict[str, Step] = {}
+    for name in ("plain", "padded", "grouped", "packed") if device.type == "cuda" else ("plain", "padded", "grouped"):
+        strm = StrmConfig(form="off" if name == "plain" else arguments.strm)
+        model = made_reranker(arguments.encoder, tokenizer, strm).to(device).train()
+        if name == "packed":
+            sides[name] = packed_step(model, lists)
+        else:
+            model.encoder.packs = False
+            sides[name] = usual_step(model, lists, lists.prepare if name == "grouped" else lists.padded)
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
     memory = {}
-    for turn in range(arguments.repeats + 1):
-        for side, model in sides.items():
-            took, peak = run(side, model, texts, optimizers[side], arguments)
-            print(f"turn {turn}: {side.__name__}, {took:.1f} s", file=sys.stderr)
-            # The first turn compiles kernels.
-            if turn:
-                seconds[side.__name__].append(took)
-                memory[side.__name__] = peak
+    for turn in range(-WARM_UP, arguments.repeats):
+        for name, step in sides.items():
+            took, peak = run(step, device, num_pairs, arguments.steps)
+            print(f"turn {turn}: {name}, {took:.1f} s", file=sys.stderr)
+            if turn >= 0:
+                seconds[name].append(took)
+            # What is recorded keeps its memory, and takes none afterwards.
+            memory[name] = max(peak, memory.get(name, 0))
     report(arguments, seconds, memory, texts)
 
 
-def run(
-    side: Forward, model: Reranker, texts: PairTexts, optimizer: torch.optim.AdamW, arguments: argparse.Namespace
-) -> tuple[float, int]:
+def run(step: Step, device: torch.device, num_pairs: int, num_steps: int) -> tuple[float, int]:
     """Return the seconds of all steps of one side, and the memory that one takes."""
-    device = next(model.parameters()).device
-    num_pairs = arguments.lists * arguments.size
-    labels = torch.zeros(arguments.lists, arguments.size, dtype=torch.int64, device=device)
-    labels[:, 0] = 1
     if device.type == "cuda":
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     _wait(device)
     before = torch.cuda.memory_allocated() if device.type == "cuda" else 0
     started = time.perf_counter()
-    for step in range(arguments.steps):
-        rows = np.arange(step * num_pairs, (step + 1) * num_pairs)
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss = losses.listwise(side(model, texts, rows).view(labels.shape), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+    for number in range(num_steps):
+        step(np.arange(number * num_pairs, (number + 1) * num_pairs))
     _wait(device)
     took = time.perf_counter() - started
     return took, torch.cuda.max_memory_allocated() - before if device.type == "cuda" else 0
@@ -138,6 +166,10 @@ def report(
         print(f"{name:<10}{figures}{memory[name] / 1e9:>8.1f} GB")
     if arguments.json:
         Path(arguments.json).write_text(json.dumps({"settings": vars(arguments), "sides": facts}, indent=2))
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
 
 
 def _wait(device: torch.device) -> None:

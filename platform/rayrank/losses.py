@@ -4,6 +4,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+NOTHING = -100
+"""The label of a masked piece that does not count."""
+
 
 def pointwise(logits: Tensor, labels: Tensor) -> Tensor:
     """Cross entropy of two classes, irrelevant and relevant, one pair at a time (formula 5)."""
@@ -31,7 +34,9 @@ def pretraining(mlm_logits: Tensor, labels: Tensor, of_example: Tensor, nsp_logi
     computed: the loss of a batch is that of its parts, weighted by their numbers of examples.
     """
     num_examples = len(is_next)
-    each = functional.cross_entropy(mlm_logits.float(), labels, reduction="none")
-    counts = torch.zeros(num_examples, device=each.device).index_add_(0, of_example, torch.ones_like(each))
-    masked = (each / counts[of_example]).sum() / num_examples
+    each = functional.cross_entropy(mlm_logits.float(), labels, reduction="none", ignore_index=NOTHING)
+    counted = (labels != NOTHING).to(each.dtype)
+    counts = torch.zeros(num_examples, device=each.device).index_add_(0, of_example, counted)
+    # An example without a masked piece may be the one that others are filled up as.
+    masked = (each / counts[of_example].clamp(min=1)).sum() / num_examples
     return masked + functional.cross_entropy(nsp_logits.float(), (~is_next).long())

@@ -54,6 +54,10 @@ class PackedBatch(NamedTuple):
     longest: int
     """No sequence is longer, in any batch of these texts."""
 
+    def to(self, device: torch.device) -> "PackedBatch":
+        ids, types, seq, offsets = (tensor.to(device, non_blocking=True) for tensor in self[:4])
+        return PackedBatch(ids, types, seq, offsets, *self[4:])
+
     def positions(self) -> Tensor:
         """Return each position counted within its sequence."""
         return torch.arange(len(self.ids), device=self.ids.device) - self.offsets[self.seq]
@@ -73,6 +77,47 @@ def pad(pairs: Pairs, pad_id: int) -> PaddedBatch:
     token_types = np.zeros(shape, np.int64)
     ids[present], token_types[present] = pairs.ids, pairs.token_types()
     return PaddedBatch(torch.from_numpy(ids), torch.from_numpy(present.astype(np.int64)), torch.from_numpy(token_types))
+
+
+def pack(padded: PaddedBatch, pad_id: int, longest: int) -> PackedBatch:
+    """Return a rectangle's inputs end to end, as they are learnt."""
+    present = padded.attention_mask.bool()
+    lengths = present.sum(1).numpy()
+    row = Row.of(lengths, longest)
+    bounds = _bounds(lengths, row.size, longest)
+    filling = (0, row.size - int(lengths.sum()))
+    return PackedBatch(
+        functional.pad(padded.ids[present], filling, value=pad_id),
+        functional.pad(padded.token_types[present], filling),
+        torch.from_numpy(np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))),
+        functional.pad(torch.from_numpy(bounds), (0, row.num_bounds - len(bounds)), value=row.size),
+        len(lengths),
+        row.widest,
+        longest,
+    )
+
+
+class Row(NamedTuple):
+    """The shape of a packed row to learn from: one of a few for all batches, so that steps can be recorded."""
+
+    size: int
+    num_bounds: int
+    widest: int
+
+    @classmethod
+    def of(cls, lengths: Rows, longest: int) -> "Row":
+        """Return that of inputs; a thirty-second of it is filling at most, of a short one less than 256 positions."""
+        total = int(lengths.sum())
+        step = max(256, (1 << total.bit_length()) >> 6)
+        widest = min(longest, -(-int(lengths.max(initial=1)) // 64) * 64)
+        return cls(-(-total // step) * step, len(lengths) + -(-step // longest) + 1, widest)
+
+
+def _bounds(lengths: Rows, size: int, longest: int) -> Rows:
+    """Return where inputs begin in a row, then what fills it up, and its end."""
+    # Sequences as any other's length: one long one would cost its length squared.
+    filling = np.arange(lengths.sum(), size, longest)
+    return np.concatenate([[0], np.cumsum(lengths)[:-1], filling, [size]])
 
 
 @dataclass(frozen=True)
@@ -107,10 +152,7 @@ class PairTexts:
     def packed(self, query_rows: Rows, passage_rows: Rows, size: int, device: torch.device) -> PackedBatch:
         """Return pairs end to end, filled up to `size` positions."""
         facts, total = self._facts(query_rows, passage_rows, device)
-        # Sequences as any other's length: one long one would cost its length squared.
-        filling = np.arange(total.sum(), size, self.length)
-        bounds = np.concatenate([[0], np.cumsum(total)[:-1], filling, [size]])
-        ends = torch.from_numpy(bounds).to(device, non_blocking=True)
+        ends = torch.from_numpy(_bounds(total, size, self.length)).to(device, non_blocking=True)
         seq = torch.searchsorted(ends, torch.arange(size, device=device), right=True) - 1
         within = torch.arange(size, device=device) - ends[seq]
         of_pair = seq.clamp(max=len(total) - 1)
@@ -125,6 +167,13 @@ class PairTexts:
             int(total.max(initial=1)),
             self.length,
         )
+
+    def learnt(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> PackedBatch:
+        """Return pairs end to end in a row of one of a few shapes."""
+        row = Row.of(self.lengths(query_rows, passage_rows), self.length)
+        batch = self.packed(query_rows, passage_rows, row.size, device)
+        bounds = functional.pad(batch.offsets, (0, row.num_bounds - len(batch.offsets)), value=row.size)
+        return batch._replace(offsets=bounds, widest=row.widest)
 
     def _facts(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> tuple[Tensor, Rows]:
         """Return where each pair's texts begin, how many ids its query has and how many it has; the last here too."""

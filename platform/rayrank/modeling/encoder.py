@@ -1,8 +1,6 @@
 """The encoder: a pre-trained transformer of BERT's kind whose attention is STRM's or plain, by the config."""
 
 import logging
-import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +18,6 @@ from rayrank.modeling.attention import PER_LAYER, numbers_its_layers, tell_place
 from rayrank.modeling.batches import PackedBatch, PaddedBatch
 from rayrank.modeling.layer_masks import LayerMasks
 from rayrank.modeling.packed_attention import (
-    LONG,
     RUN,
     RowMasks,
     SpreadMasks,
@@ -80,7 +77,6 @@ class Encoder(nn.Module):
         # Elsewhere batches are padded, for SDPA.
         self.packs = is_known and can_compile()
         self._places: Tensor | None = None
-        self._trained_since: float | None = None
         _before_last_output(base, self._taken)
 
     def firsts(self, batch: PaddedBatch | PackedBatch) -> Tensor:
@@ -119,8 +115,6 @@ class Encoder(nn.Module):
 
     def _packed(self, batch: PackedBatch) -> Tensor:
         learns = torch.is_grad_enabled()
-        if batch.ids.is_cuda and learns:
-            self._compile_if_long()
         masks = self._spread_masks(batch) if learns else self._row_masks(batch)
         options: dict[str, Any] = {"layer_masks": masks}
         if getattr(self.base.config, "type_vocab_size", 0) > 1:
@@ -146,15 +140,8 @@ class Encoder(nn.Module):
         masks = LayerMasks(spread.present, allowed, self._scaled_bias())
         return SpreadMasks(spread, masks, bounds_of(batch.offsets, batch.longest))
 
-    def _compile_if_long(self) -> None:
-        now = time.monotonic()
-        self._trained_since = self._trained_since or now
-        if now - self._trained_since > LONG:
-            self.compile_training()
-
     def compile_training(self) -> None:
-        """Compile the layers for packed rows of all lengths; training does so by itself when it goes on for long."""
-        self._trained_since = math.inf
+        """Compile the layers for packed rows of all lengths."""
         compile_layers(self.base, dynamic=True, run=RUN)
 
     def _scaled_bias(self) -> Tensor | None:

@@ -30,9 +30,6 @@ RUN = 1 / 4
 """The share of an encoder's layers that are compiled as one graph when it learns: a CPU takes a millisecond to call a
 graph, which twenty-four small ones would wait for, and all of BERT-large as one was not ready after 100 s."""
 
-LONG = 20.0
-"""Seconds of training on a GPU after which layers are compiled: what is over sooner does not wait for that."""
-
 OLDEST_WITH_FLASH = (8, 0)
 
 

@@ -10,7 +10,7 @@ from transformers.models.bert.modeling_bert import BertPooler, BertPredictionHea
 
 from rayrank.config import RunConfig
 from rayrank.errors import ConfigError
-from rayrank.modeling.batches import PaddedBatch
+from rayrank.modeling.batches import PackedBatch, PaddedBatch
 from rayrank.modeling.encoder import Encoder, load_encoder, quiet
 from rayrank.pretrained import locate
 
@@ -34,14 +34,16 @@ class PretrainingModel(nn.Module):
             nn.init.normal_(layer.weight, std=config.initializer_range)
             nn.init.zeros_(layer.bias)
 
-    def forward(self, batch: PaddedBatch, masked: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: PaddedBatch | PackedBatch, masked: Tensor) -> tuple[Tensor, Tensor]:
         """Return (masked, vocabulary) logits of the positions in question and (batch, 2) logits of the pairs.
 
-        `masked` counts positions through the padded batch, row after row: only those are worth a whole vocabulary.
+        `masked` counts positions through the batch, row after row: only those are worth a whole vocabulary.
         """
-        states = self.encoder(batch)
-        chosen = self.transform(states.flatten(0, 1)[masked])
-        return functional.linear(chosen, _embeddings(self.encoder), self.bias), self.next_sentence(self.pooler(states))
+        states = self.encoder(batch).flatten(0, 1)
+        chosen = self.transform(states.index_select(0, masked))
+        firsts = states.index_select(0, batch.firsts()[: batch.num_inputs])
+        pairs = self.next_sentence(self.pooler(firsts[:, None]))
+        return functional.linear(chosen, _embeddings(self.encoder), self.bias), pairs
 
     def copy_heads(self, source: BertForPreTraining) -> None:
         """Take over heads; the decoder is not among them, it is the encoder's own word embeddings."""

@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -11,12 +10,12 @@ from typing import Any, NamedTuple, Protocol
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
 from rayrank.config import PhaseConfig, TrainingConfig
 from rayrank.errors import TrainingStopped
+from rayrank.training.steps import Learner, Learns, mean_over_ranks, plain_model
 
 LOG_EVERY = 20
 PROBED, ALIKE = 8, 0.01
@@ -24,7 +23,7 @@ PROBED, ALIKE = 8, 0.01
 they count as alike."""
 
 
-class Phase(Protocol):
+class Phase(Learns, Protocol):
     """What makes a phase different from the others."""
 
     def num_examples(self) -> int:
@@ -32,9 +31,6 @@ class Phase(Protocol):
 
     def examples(self, epoch: int) -> list[Any]:
         """Return an epoch's examples in the order they are learnt, a function of (seed, epoch)."""
-
-    def loss(self, model: nn.Module, examples: list[Any]) -> tuple[Tensor, Tensor]:
-        """Return the mean loss over some examples, and the scores behind it."""
 
     def evaluate(self, model: nn.Module) -> float:
         """Return the dev metric, higher is better."""
@@ -107,6 +103,7 @@ def fit(
     num_steps = int(min(per_epoch * config.epochs, config.max_steps or math.inf))
     schedule = LambdaLR(optimizer, _warm_up_and_decay(int(config.warmup * num_steps), num_steps, config.lr_end))
     run = _Run(model, phase, optimizer, schedule, checkpoint)
+    learn = Learner(model, phase, optimizer, config)
     state = run.restore()
     # Pre-trained weights come in the mode for scoring, without dropout.
     model.train()
@@ -114,12 +111,10 @@ def fit(
     started, seen, unread = time.monotonic(), 0, []
     probe: list[Any] = []
     for step, examples in _batches(phase, config.batch_size, per_epoch, state.step, num_steps):
-        # Dropout too is a function of the step, so that a resumed run draws what the unbroken one drew.
-        torch.manual_seed(hash((training.seed, step, rank)) % (1 << 63))
         probe = examples[:PROBED] if not len(probe) else probe
         if not step:
             state.spread = _spread(model, phase, probe, device)
-        unread.append(_step(model, phase, optimizer, examples, config, (rank, world), device))
+        unread.append(learn(examples, hash((training.seed, step, rank)) % (1 << 63), (rank, world)))
         schedule.step()
         state.step = step + 1
         seen += len(examples)
@@ -165,7 +160,7 @@ class _Run:
     def restore(self) -> State:
         saved = self.checkpoint.load()
         if saved is not None:
-            _plain(self.model).load_state_dict(saved["model"])
+            plain_model(self.model).load_state_dict(saved["model"])
             self.optimizer.load_state_dict(saved["optimizer"])
             self.schedule.load_state_dict(saved["schedule"])
             self.state, self.best = State(**saved["state"]), saved["best"]
@@ -182,14 +177,14 @@ class _Run:
 
     def _keep_best(self) -> None:
         # On the CPU: the next steps change the model's own, and the device may have no room for two.
-        weights = _plain(self.model).state_dict()
+        weights = plain_model(self.model).state_dict()
         self.best = {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()}
 
     def save(self, line: Log) -> None:
         is_best = self.state.best_step == self.state.step
         self.checkpoint.save(
             {
-                "model": _plain(self.model).state_dict(),
+                "model": plain_model(self.model).state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "schedule": self.schedule.state_dict(),
                 "state": asdict(self.state),
@@ -199,7 +194,7 @@ class _Run:
         )
 
     def best_weights(self) -> Weights:
-        return self.best if self.best is not None else _plain(self.model).state_dict()
+        return self.best if self.best is not None else plain_model(self.model).state_dict()
 
 
 def _batches(phase: Phase, size: int, per_epoch: int, start: int, stop: int) -> Iterator[tuple[int, list[Any]]]:
@@ -210,49 +205,6 @@ def _batches(phase: Phase, size: int, per_epoch: int, start: int, stop: int) -> 
             examples = phase.examples(epoch)
         place = (step % per_epoch) * size
         yield step, examples[place : place + size]
-
-
-def _step(
-    model: nn.Module, phase: Phase, optimizer: AdamW, examples: list[Any], config: PhaseConfig,
-    place: tuple[int, int], device: torch.device,
-) -> Tensor:  # fmt: skip
-    """Learn one batch, this rank's share of it, and return the loss and the gradient norm."""
-    rank, world = place
-    mine = examples[rank::world]
-    # A last batch smaller than the group: the others' gradients wait for this rank's, so it learns nothing, in step.
-    counts = len(mine) > 0
-    mine = mine if counts else examples[:1]
-    micro = config.micro_batch_size or len(mine)
-    total = torch.zeros((), device=device)
-    for start in range(0, len(mine), micro):
-        part = mine[start : start + micro]
-        with _meeting_others(model, last=start + micro >= len(mine)):
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                loss, _ = phase.loss(model, part)
-            # DDP takes the mean over ranks; weights make that the mean over the batch, whatever the shares.
-            share = loss * (len(part) * world / len(examples) if counts else 0.0)
-            share.backward()  # type: ignore[no-untyped-call]
-        total += share.detach()
-    # The same on all ranks: what one rank stops for, all stop for.
-    total = _mean_over_ranks(total)
-    norm = nn.utils.clip_grad_norm_(model.parameters(), config.clip)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return torch.stack([total, norm])
-
-
-def _meeting_others(model: nn.Module, last: bool) -> AbstractContextManager[None]:
-    """Gradients of a batch's pieces add up on each rank and are exchanged once, with the last."""
-    if last or not isinstance(model, DistributedDataParallel):
-        return nullcontext()
-    return model.no_sync()
-
-
-def _mean_over_ranks(value: Tensor) -> Tensor:
-    if dist.is_initialized():
-        dist.all_reduce(value)
-        value = value / dist.get_world_size()
-    return value
 
 
 def _watch(state: State, steps: list[list[float]], lr: float) -> tuple[float, float]:
@@ -270,17 +222,11 @@ def _watch(state: State, steps: list[list[float]], lr: float) -> tuple[float, fl
 def _spread(model: nn.Module, phase: Phase, examples: list[Any], device: torch.device) -> float:
     """Return by how much scores differ where nothing is dropped: dropout would make them; no number for one score."""
     # A copy is never compiled, and the graphs of training are not those of scoring.
-    copied = deepcopy(_plain(model)).eval()
-    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        scores = phase.loss(copied, examples)[1].float()
-    return _mean_over_ranks(scores.std(0).max()).item()
-
-
-def _plain(model: nn.Module) -> nn.Module:
-    """Return the model inside a DDP wrapper."""
-    inner = getattr(model, "module", model)
-    assert isinstance(inner, nn.Module)
-    return inner
+    copied = deepcopy(plain_model(model)).eval()
+    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        # Gradients are not asked for, but what scores without them would be compiled first.
+        scores = phase.loss(copied, phase.prepare(copied, examples))[1].detach().float()
+    return mean_over_ranks(scores.std(0).max()).item()
 
 
 def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

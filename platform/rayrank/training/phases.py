@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from rayrank import losses
 from rayrank.config import ListwiseConfig, PointwiseConfig
 from rayrank.errors import DatasetError
 from rayrank.evaluation.metrics import per_query
-from rayrank.modeling.batches import PairTexts
+from rayrank.modeling.batches import PackedBatch, PaddedBatch, PairTexts
 from rayrank.modeling.reranker import Reranker, relevance_score
 from rayrank.modeling.scorer import Scorer, snapshot
 from rayrank.records import CANDIDATES, JUDGMENTS
@@ -27,9 +27,6 @@ DEV_METRIC = "MRR@10"
 LENGTH_GROUPS, SMALLEST_GROUP = 4, 32
 """A padded batch goes through the model in so many groups of like lengths, none smaller than a device can use."""
 
-PACKED_STEP = 256
-"""Packed rows grow in such steps: products like whole blocks, and memory that was used before fits again."""
-
 
 @dataclass(frozen=True)
 class Inputs:
@@ -39,18 +36,52 @@ class Inputs:
     texts: PairTexts
 
 
-def pair_logits(model: nn.Module, texts: PairTexts, query_rows: Rows, passage_rows: Rows) -> Tensor:
-    """Return the model's logits for pairs of rows."""
+class Groups(NamedTuple):
+    """Pairs padded in groups of like lengths, so that less is padding."""
+
+    parts: tuple[PaddedBatch, ...]
+    back: Tensor
+    """Where each pair is among those of all groups."""
+
+
+class LabelledPairs(NamedTuple):
+    """Pairs as the model reads them, and whether each is relevant."""
+
+    inputs: PackedBatch | Groups
+    labels: Tensor
+
+
+class LabelledLists(NamedTuple):
+    """The pairs of several lists."""
+
+    inputs: PackedBatch | Groups
+    labels: Tensor
+    """(lists, length)"""
+    places: Tensor
+    """Which of the pairs each label is of."""
+
+
+def pair_inputs(model: nn.Module, texts: PairTexts, query_rows: Rows, passage_rows: Rows) -> PackedBatch | Groups:
+    """Return pairs of rows as the model learns from them."""
     device = next(model.parameters()).device
-    lengths = texts.lengths(query_rows, passage_rows)
     if device.type == "cuda" and unwrapped(model).encoder.packs:
-        size = -(-int(lengths.sum()) // PACKED_STEP) * PACKED_STEP
-        return model(texts.packed(query_rows, passage_rows, size, device))  # type: ignore[no-any-return]
-    # The short go through together, so that less is padding.
-    order = np.argsort(lengths, kind="stable")
+        return texts.learnt(query_rows, passage_rows, device)
+    order = np.argsort(texts.lengths(query_rows, passage_rows), kind="stable")
     parts = np.array_split(order, max(1, min(LENGTH_GROUPS, len(order) // SMALLEST_GROUP)))
-    found = [model(texts.padded(query_rows[part], passage_rows[part], device)) for part in parts]
-    return torch.cat(found)[torch.from_numpy(np.argsort(order)).to(device)]
+    padded = tuple(texts.padded(query_rows[part], passage_rows[part], device) for part in parts)
+    return Groups(padded, torch.from_numpy(np.argsort(order)).to(device))
+
+
+def pair_logits(model: nn.Module, inputs: PackedBatch | Groups) -> Tensor:
+    """Return the model's logits in the order of the pairs."""
+    if isinstance(inputs, PackedBatch):
+        return model(inputs)  # type: ignore[no-any-return]
+    return torch.cat([model(part) for part in inputs.parts])[inputs.back]
+
+
+def _beside(model: nn.Module, rows: Rows) -> Tensor:
+    """Return numbers where the model is."""
+    return torch.from_numpy(rows).to(next(model.parameters()).device, non_blocking=True)
 
 
 def unwrapped(model: nn.Module) -> Reranker:
@@ -109,10 +140,16 @@ class Pointwise(FineTuning):
         columns = [np.concatenate(column) for column in zip(*found, strict=True)]
         return np.stack(columns, axis=1)[self._order(self._size, epoch)]
 
-    def loss(self, model: nn.Module, examples: Any) -> tuple[Tensor, Tensor]:
+    def prepare(self, model: nn.Module, examples: Any) -> LabelledPairs:
+        """Return pairs with a label each."""
         queries, passages, labels = examples.T
-        logits = pair_logits(model, self._inputs.texts, queries, passages)
-        return losses.pointwise(logits, torch.from_numpy(labels).to(logits.device)), relevance_score(logits)
+        inputs = pair_inputs(model, self._inputs.texts, queries, passages)
+        return LabelledPairs(inputs, _beside(model, labels))
+
+    def loss(self, model: nn.Module, prepared: LabelledPairs) -> tuple[Tensor, Tensor]:
+        """Return the loss of the two classes."""
+        logits = pair_logits(model, prepared.inputs)
+        return losses.pointwise(logits, prepared.labels), relevance_score(logits)
 
 
 class Listwise(FineTuning):
@@ -141,15 +178,22 @@ class Listwise(FineTuning):
             found.append((query, *drawn))
         return [found[place] for place in self._order(len(found), epoch)]
 
-    def loss(self, model: nn.Module, examples: list[tuple[int, Rows, Rows]]) -> tuple[Tensor, Tensor]:
+    def prepare(self, model: nn.Module, examples: list[tuple[int, Rows, Rows]]) -> LabelledLists:
+        """Return the pairs of all lists, and of each list the labels."""
         queries = np.array([query for query, _, _ in examples])
         passages, labels = (np.stack([example[column] for example in examples]) for column in (1, 2))
         present = labels >= 0
+        # What fills a list up has the place of any pair: the loss does not look at it.
+        places = np.where(present, present.ravel().cumsum().reshape(present.shape) - 1, 0)
         query_rows = np.repeat(queries, present.sum(1))
-        logits = relevance_score(pair_logits(model, self._inputs.texts, query_rows, passages[present]))
-        marks = torch.from_numpy(labels).to(logits.device)
-        scores = torch.zeros(marks.shape, device=logits.device).masked_scatter(marks >= 0, logits.float())
-        return losses.listwise(scores, marks), logits
+        inputs = pair_inputs(model, self._inputs.texts, query_rows, passages[present])
+        return LabelledLists(inputs, _beside(model, labels), _beside(model, places))
+
+    def loss(self, model: nn.Module, prepared: LabelledLists) -> tuple[Tensor, Tensor]:
+        """Return the loss of the lists."""
+        scores = relevance_score(pair_logits(model, prepared.inputs)).float()
+        lists = scores.index_select(0, prepared.places.flatten()).view(prepared.places.shape)
+        return losses.listwise(lists, prepared.labels), scores
 
 
 def dev_metric(data: TrainingData, split: Split, scorer: Callable[[Rows, Rows], NDArray[np.float32]]) -> float:

@@ -8,15 +8,17 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from rayrank import losses
 from rayrank.config import PretrainConfig
 from rayrank.errors import ConfigError
-from rayrank.modeling.batches import PaddedBatch, pad
+from rayrank.modeling.batches import PackedBatch, PaddedBatch, pack, pad
 from rayrank.modeling.pretraining import NEXT
 from rayrank.text.pairs import Pairs, Ragged, Rows
 from rayrank.text.sentences import cut, sentence_table
 from rayrank.training.sampling import generator
+from rayrank.training.steps import plain_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -26,6 +28,9 @@ HELD_OUT = 1 << 40
 
 SPLIT, TRUE, OTHER, PLACE, ROUND = range(5)
 """What an example's first random numbers decide; then come three for each position."""
+
+MASKED_STEP = 64
+"""In a packed batch masked pieces are filled up to a multiple of this, so that many batches have as many."""
 
 Numbers = NDArray[np.float64]
 
@@ -59,10 +64,11 @@ class Vocabulary:
 class Batch(NamedTuple):
     """Examples as the model takes them, and what it should find."""
 
-    inputs: PaddedBatch
+    inputs: PaddedBatch | PackedBatch
     masked: Tensor
-    """The masked positions, counted through the padded batch."""
+    """The masked positions, counted through the batch."""
     labels: Tensor
+    """What was there; `losses.NOTHING` fills up to a number that many batches have."""
     of_example: Tensor
     is_next: Tensor
 
@@ -101,11 +107,17 @@ class Pretraining:
         """Return the examples that are measured, always the same and never learnt."""
         return np.column_stack([np.full(len(self._held_rows), HELD_OUT), self._held_rows])
 
-    def loss(self, model: nn.Module, examples: Any) -> tuple[Tensor, Tensor]:
+    def prepare(self, model: nn.Module, examples: Any) -> Batch:
+        """Return the examples where the model is, end to end if it reads them so."""
+        device, batch = next(model.parameters()).device, self.batch(examples)
+        if device.type == "cuda" and plain_model(model).encoder.packs:
+            batch = self._packed(batch)
+        return batch.to(device)
+
+    def loss(self, model: nn.Module, prepared: Batch) -> tuple[Tensor, Tensor]:
         """Return the loss, and as scores by how much each pair's halves seem to belong together."""
-        batch = self.batch(examples).to(next(model.parameters()).device)
-        mlm_logits, nsp_logits = model(batch.inputs, batch.masked)
-        loss = losses.pretraining(mlm_logits, batch.labels, batch.of_example, nsp_logits, batch.is_next)
+        mlm_logits, nsp_logits = model(prepared.inputs, prepared.masked)
+        loss = losses.pretraining(mlm_logits, prepared.labels, prepared.of_example, nsp_logits, prepared.is_next)
         return loss, nsp_logits[:, NEXT] - nsp_logits[:, 1 - NEXT]
 
     @torch.inference_mode()
@@ -121,7 +133,7 @@ class Pretraining:
         for start in range(0, len(mine), size):
             part = mine[start : start + size]
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                total += self.loss(inner, part)[0] * len(part)
+                total += self.loss(inner, self.batch(part).to(device))[0] * len(part)
         inner.train(was_training)
         if world > 1:
             dist.all_reduce(total)
@@ -142,6 +154,19 @@ class Pretraining:
         labels = inputs.ids.flatten()[masked]
         inputs.ids.view(-1)[masked] = torch.from_numpy(self._replaced(labels.numpy(), places[:, 1:], chosen))
         return Batch(inputs, masked, labels, masked // inputs.ids.shape[1], torch.from_numpy(is_next))
+
+    def _packed(self, batch: Batch) -> Batch:
+        padded = batch.inputs
+        assert isinstance(padded, PaddedBatch)
+        places = padded.attention_mask.flatten().cumsum(0) - 1
+        spare = (0, -len(batch.masked) % MASKED_STEP)
+        return Batch(
+            pack(padded, self._vocabulary.pad, self._config.length),
+            functional.pad(places[batch.masked], spare),
+            functional.pad(batch.labels, spare, value=losses.NOTHING),
+            functional.pad(batch.of_example, spare),
+            batch.is_next,
+        )
 
     def _pairs(self, epochs: Rows, rows: Rows, numbers: Numbers) -> tuple[Pairs, NDArray[np.bool_]]:
         """Return `[CLS] A [SEP] B [SEP]` of each example, and whether B is what follows A."""

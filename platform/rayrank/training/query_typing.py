@@ -1,5 +1,7 @@
 """The phase that learns the types of queries: labelled questions, cross entropy over the types."""
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -8,6 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from rayrank.artifacts import Store
 from rayrank.config import RunConfig, StrmConfig
+from rayrank.modeling.batches import PaddedBatch
 from rayrank.modeling.encoder import load_encoder
 from rayrank.modeling.reranker import Reranker
 from rayrank.modeling.typer import batch_of, most_likely
@@ -19,6 +22,13 @@ HELD_OUT = 0.1
 """The share of the questions that is measured on and not learnt from."""
 POOL = 16
 """Batches whose questions are sorted by length together: half of a batch of random questions would be padding."""
+
+
+class Typed(NamedTuple):
+    """Questions and their types."""
+
+    inputs: PaddedBatch
+    labels: Tensor
 
 
 class QueryTyping:
@@ -48,11 +58,16 @@ class QueryTyping:
         mixed: list[int] = np.concatenate([batches.ravel(), rest]).tolist()
         return mixed
 
-    def loss(self, model: nn.Module, examples: list[int]) -> tuple[Tensor, Tensor]:
-        rows = np.array(examples, np.int64)
-        device = next(model.parameters()).device
-        logits: Tensor = model(batch_of(self._questions, rows, self._pad_id).to(device))
-        return cross_entropy(logits, torch.from_numpy(self._labels[rows]).to(device)), logits
+    def prepare(self, model: nn.Module, examples: list[int]) -> Typed:
+        """Return the questions where the model is."""
+        rows, device = np.array(examples, np.int64), next(model.parameters()).device
+        inputs = batch_of(self._questions, rows, self._pad_id).to(device)
+        return Typed(inputs, torch.from_numpy(self._labels[rows]).to(device))
+
+    def loss(self, model: nn.Module, prepared: Typed) -> tuple[Tensor, Tensor]:
+        """Return the loss of the types, and what the model makes of each."""
+        logits: Tensor = model(prepared.inputs)
+        return cross_entropy(logits, prepared.labels), logits
 
     def evaluate(self, model: nn.Module) -> float:
         """Return the accuracy on the held-out questions; every rank answers its share."""

@@ -93,7 +93,7 @@ def test_training_lowers_the_loss_and_remembers_its_best_epoch(inputs: Inputs, c
     model, state = train(inputs, longer, Kept(), lines.append)
 
     with torch.no_grad():
-        loss, _ = phase.loss(model.eval(), phase.examples(0))  # type: ignore[arg-type]
+        loss, _ = phase.loss(model.eval(), phase.prepare(model, phase.examples(0)))  # type: ignore[arg-type]
     # One pair in four is relevant: knowing just that gives a loss of 0.562.
     prior = 0.562 if config is POINTWISE else math.log(5)
     assert loss < 0.8 * prior
@@ -118,14 +118,15 @@ def test_dropout_is_on_from_the_first_step_whatever_mode_a_model_comes_in(inputs
     modes: list[bool] = []
 
     class Watched(Pointwise):
-        def loss(self, model: nn.Module, examples: list[tuple[int, int, int]]) -> tuple[torch.Tensor, torch.Tensor]:
-            # Nothing is learnt from a look at the scores.
-            if torch.is_grad_enabled():
+        def loss(self, model: nn.Module, prepared: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            # A look at the scores has a copy of it.
+            if model is learning:
                 modes.append(all(module.training for module in model.modules()))
-            return super().loss(model, examples)
+            return super().loss(model, prepared)
 
+    learning = tiny_model(2, 0.1).eval()
     fit(
-        tiny_model(2, 0.1).eval(), Watched(inputs, POINTWISE, seed=3), POINTWISE, training=TrainingConfig(seed=1),
+        learning, Watched(inputs, POINTWISE, seed=3), POINTWISE, training=TrainingConfig(seed=1),
         device=torch.device("cpu"), checkpoint=Kept(), log=lambda line: None,
     )  # fmt: skip
 
@@ -192,8 +193,8 @@ def test_a_loss_that_is_no_number_stops_before_it_is_saved(inputs: Inputs) -> No
 
 def test_a_gradient_that_is_no_number_stops_before_it_is_saved(inputs: Inputs) -> None:
     class Broken(Listwise):
-        def loss(self, model: nn.Module, examples: Any) -> tuple[torch.Tensor, torch.Tensor]:
-            loss, scores = super().loss(model, examples)
+        def loss(self, model: nn.Module, prepared: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            loss, scores = super().loss(model, prepared)
             # Nothing at all, whose gradient is infinite.
             return loss + (scores.sum() * 0).abs().sqrt(), scores
 

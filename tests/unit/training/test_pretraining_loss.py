@@ -70,7 +70,7 @@ def test_examples_without_a_piece_to_mask_cost_only_their_second_half() -> None:
     phase = Pretraining(Ragged.of([[PAD, CLS, SEP, UNKNOWN] * 2] * 8), vocabulary(UNKNOWN), CONFIG, seed=7)
     model = tiny_model()
 
-    loss, scores = phase.loss(model, phase.examples(0))
+    loss, scores = phase.loss(model, phase.batch(phase.examples(0)))
     loss.backward()
 
     assert len(phase.batch(phase.examples(0)).labels) == 0
@@ -109,8 +109,8 @@ def test_the_loss_of_a_batch_is_that_of_its_parts() -> None:
     examples = phase.examples(0)[:13]
 
     with torch.no_grad():
-        whole, scores = phase.loss(model, examples)
-        parts = [phase.loss(model, part) for part in (examples[:2], examples[2:5], examples[5:])]
+        whole, scores = phase.loss(model, phase.batch(examples))
+        parts = [phase.loss(model, phase.batch(part)) for part in (examples[:2], examples[2:5], examples[5:])]
 
     counts = torch.bincount(phase.batch(examples).of_example)
     assert len(set(counts.tolist())) > 1
@@ -118,12 +118,34 @@ def test_the_loss_of_a_batch_is_that_of_its_parts() -> None:
     assert torch.allclose(scores, torch.cat([s for _, s in parts]), atol=1e-5)
 
 
+def test_a_packed_batch_asks_for_the_same_pieces_and_has_the_same_loss_and_gradients() -> None:
+    phase, model = topics(), tiny_model().eval()
+    padded = phase.batch(phase.examples(0)[:13])
+    packed = phase._packed(padded)
+
+    counts = packed.labels != losses.NOTHING
+    assert len(packed.labels) % 64 == 0
+    assert packed.labels[counts].tolist() == padded.labels.tolist()
+    assert packed.inputs.ids[packed.masked[counts]].tolist() == padded.inputs.ids.flatten()[padded.masked].tolist()
+    found = []
+    for batch in (padded, packed):
+        model.zero_grad()
+        loss, scores = phase.loss(model, batch)
+        loss.backward()
+        found.append((loss, scores, [weights.grad.clone() for weights in model.parameters()]))
+    (loss, scores, gradients), (packed_loss, packed_scores, packed_gradients) = found
+    assert packed_loss.item() == pytest.approx(loss.item(), abs=1e-5)
+    assert torch.allclose(scores, packed_scores, atol=1e-5)
+    for one, other in zip(gradients, packed_gradients, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+
+
 def test_a_model_that_knows_nothing_is_at_chance() -> None:
     phase, model = topics(), tiny_model()
     with torch.no_grad():
         for weights in (model.next_sentence.weight, model.encoder.base.get_input_embeddings().weight):
             weights.zero_()
-        loss, scores = phase.loss(model, phase.examples(0))
+        loss, scores = phase.loss(model, phase.batch(phase.examples(0)))
 
     assert loss.item() == pytest.approx(CHANCE, abs=1e-4)
     assert scores.std() == 0

@@ -97,7 +97,7 @@ def test_the_loss_of_equal_logits_is_that_of_guessing() -> None:
     with torch.no_grad():
         model.head.weight.zero_()
 
-    loss, scores = made.loss(model, made.train[:7].tolist())
+    loss, scores = made.loss(model, made.prepare(model, made.train[:7].tolist()))
 
     assert loss.item() == pytest.approx(np.log(3))
     assert scores.shape == (7, NUM_TYPES)

@@ -1,0 +1,155 @@
+"""Steps: rows have few shapes, and what is replayed on a GPU is what was done there before."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rayrank.config import ListwiseConfig, PhaseConfig, PointwiseConfig
+from rayrank.modeling.batches import PairTexts, Row, pack
+from rayrank.text.pairs import Ragged
+from rayrank.training import steps
+from rayrank.training.phases import Inputs, Listwise, Pointwise
+from rayrank.training.steps import Learner
+from tests.unit.modeling import conftest as modeling
+
+CPU = torch.device("cpu")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
+
+def drawn(count: int, seed: int) -> np.ndarray:
+    return np.clip(np.random.default_rng(seed).gamma(4, 25, count).astype(np.int64), 4, 180)
+
+
+def test_rows_to_learn_from_have_few_shapes_and_little_filling() -> None:
+    batches = [drawn(128, seed) for seed in range(200)]
+    rows = [Row.of(lengths, 180) for lengths in batches]
+
+    assert len(set(rows)) < 12
+    assert all(lengths.sum() <= row.size < lengths.sum() * 33 / 32 for lengths, row in zip(batches, rows, strict=True))
+
+
+@pytest.mark.parametrize("count", [1, 7, 128])
+def test_a_row_has_its_shape_whatever_it_holds(count: int) -> None:
+    rng = np.random.default_rng(count)
+    passages = Ragged.of([rng.integers(3, 60, size) for size in rng.integers(0, 60, 300)])
+    source = PairTexts(Ragged.of([[1, 5, 2]]), passages, 24, 0, 2)
+    queries, rows = np.zeros(count, np.int64), rng.integers(0, 300, count)
+
+    packed = source.packed(queries, rows, 4096, CPU)
+    batch = source.learnt(queries, rows, CPU)
+
+    expected = Row.of(source.lengths(queries, rows), 24)
+    total = int(source.lengths(queries, rows).sum())
+    assert (len(batch.ids), len(batch.offsets), batch.widest) == expected
+    assert torch.equal(batch.ids[:total], packed.ids[:total])
+    assert torch.equal(batch.offsets[: count + 1], packed.offsets[: count + 1])
+    assert (batch.offsets.diff() >= 0).all()
+    assert batch.offsets.diff().max() <= 24
+    assert batch.offsets[-1] == expected.size
+
+
+@pytest.mark.parametrize("form", modeling.FORMS)
+def test_packing_a_rectangle_changes_neither_states_nor_gradients(form: str) -> None:
+    source, (queries, passages), reranker = modeling.texts(), modeling.rows(12), modeling.model(modeling.FORMS[form])
+    padded = source.padded(queries, passages, CPU)
+    batch = pack(padded, modeling.PAD, source.length)
+    found = []
+    for inputs in (padded, batch):
+        reranker.zero_grad()
+        logits = reranker(inputs)
+        logits.square().sum().backward()
+        found.append((logits.detach(), reranker.encoder.base.get_input_embeddings().weight.grad.clone()))
+
+    assert torch.allclose(found[0][0], found[1][0], atol=1e-5)
+    assert torch.allclose(found[0][1], found[1][1], rtol=1e-4, atol=3e-4)
+    assert torch.equal(batch.seq, source.learnt(queries, passages, CPU).seq)
+
+
+def learnt(
+    model: nn.Module, inputs: Inputs, config: PhaseConfig, records: bool, phase: Any = None
+) -> tuple[list[torch.Tensor], Learner]:
+    """Return what 30 steps report, made by a model of its own."""
+    of = Listwise if isinstance(config, ListwiseConfig) else Pointwise
+    phase = phase or of(inputs, config, seed=3)  # type: ignore[arg-type]
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
+    learner = Learner(model, phase, optimizer, config)
+    if not records:
+        learner._recorder = None
+    examples = phase.examples(0)[: config.batch_size]
+    told = [learner(examples, seed) for seed in range(30)]
+    return told, learner
+
+
+@needs_gpu
+@pytest.mark.parametrize("form", modeling.FORMS)
+@pytest.mark.parametrize(
+    "config",
+    [PointwiseConfig(batch_size=12, micro_batch_size=4, negatives=3), ListwiseConfig(batch_size=8, negatives=4)],
+    ids=["pointwise, in pieces", "listwise"],
+)
+def test_replayed_steps_learn_what_steps_as_they_are_learn(form: str, config: PhaseConfig, inputs: Inputs) -> None:
+    plain = modeling.model(modeling.FORMS[form], spread=0.1).cuda().train()
+    if isinstance(config, PointwiseConfig):
+        plain.head = nn.Linear(32, 2, device="cuda")
+    replayed = copy.deepcopy(plain)
+    before = copy.deepcopy(plain.state_dict())
+
+    expected, _ = learnt(plain, inputs, config, records=False)
+    found, learner = learnt(replayed, inputs, config, records=True)
+
+    assert learner._recorder is not None
+    assert learner._recorder._recorded
+    assert torch.allclose(torch.stack(expected), torch.stack(found), rtol=1e-3)
+    assert len({round(float(loss), 6) for loss, _ in found}) > 20  # dropout differs from step to step
+    for name, weights in plain.state_dict().items():
+        assert torch.allclose(weights, replayed.state_dict()[name], rtol=1e-2, atol=1e-4), name
+        assert not torch.equal(weights, before[name]) or not weights.is_floating_point(), name
+
+
+@needs_gpu
+def test_where_recording_takes_too_much_memory_steps_go_on_without(inputs: Inputs) -> None:
+    class Greedy(Listwise):
+        def loss(self, model: nn.Module, prepared: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            if torch.cuda.is_current_stream_capturing():
+                raise torch.OutOfMemoryError("no room")
+            return super().loss(model, prepared)
+
+    config = ListwiseConfig(batch_size=8, negatives=4)
+    plain = modeling.model(modeling.FORMS["off"], spread=0.1).cuda().train()
+    other = copy.deepcopy(plain)
+
+    expected, _ = learnt(plain, inputs, config, records=False)
+    found, learner = learnt(other, inputs, config, records=True, phase=Greedy(inputs, config, seed=3))
+
+    assert learner._recorder is None
+    assert torch.allclose(torch.stack(expected), torch.stack(found), rtol=1e-3)
+
+
+@needs_gpu
+def test_layers_are_compiled_when_training_goes_on_for_long_and_recorded_anew(
+    inputs: Inputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = ListwiseConfig(batch_size=8, negatives=4)
+    plain = modeling.model(modeling.FORMS["mask"], spread=0.1).cuda().train()
+    for module in plain.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    for layer in plain.encoder.base.encoder.layer:
+        layer.attention.self.dropout.p = 0.0
+    other = copy.deepcopy(plain)
+
+    expected, _ = learnt(plain, inputs, config, records=False)
+    monkeypatch.setattr(steps, "LONG", 0.02)
+    found, learner = learnt(other, inputs, config, records=True)
+
+    assert any(module._compiled_call_impl for module in other.modules())
+    assert learner._recorder is not None
+    assert learner._recorder._recorded
+    # Kernels that round otherwise learn apart, a little more with every step.
+    losses = [torch.stack(told)[:, 0] for told in (expected, found)]
+    assert torch.allclose(losses[0], losses[1], rtol=0.05)
+    assert losses[0][-1] < losses[0][0] / 2
