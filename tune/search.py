@@ -115,4 +115,4 @@ def told(study: Study, number: int) -> str:
     """Return a line on how a trial ended."""
     record = records(study)[number]
     ended = record.reason or (f"dev MRR@10 {record.dev:.4f}" if record.dev is not None else "nothing measured")
-    return f"trial {number} {record.state}: {ended} ({settings_text(record.changes)})"
+    return f"trial {number} {record.state}: {ended} ({settings_text(record.changes, exact=False)})"

@@ -141,9 +141,10 @@ def busy_of(study: Study) -> Busy:
     return Busy(*study.user_attrs.get(GPUS, ()))
 
 
-def settings_text(changes: Changes) -> str:
-    """Return settings as --set takes them, to the last digit."""
-    return " ".join(f"{key}={'null' if value is None else value}" for key, value in changes.items())
+def settings_text(changes: Changes, *, exact: bool = True) -> str:
+    """Return settings as --set takes them, to the last digit unless they are only looked at."""
+    text = str if exact else value_text
+    return " ".join(f"{key}={'null' if value is None else text(value)}" for key, value in changes.items())
 
 
 def value_text(value: Any) -> str:
