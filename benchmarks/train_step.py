@@ -5,8 +5,8 @@
 Each step is a forward, a backward, clipping and AdamW, in bfloat16 autocast on a GPU. `plain` pads a batch to its
 longest pair, as a plain training loop does, and has no STRM: it is what all are compared with. `padded` has it;
 `grouped` is this project's step where rows are not packed; `packed` is the step on a GPU, once it is compiled and
-recorded. The sides take turns on the same lists; `memory` is what a side's steps take at most beyond what all sides had
-before them. On a CPU there is no packed side.
+recorded. The sides take turns on the same lists; `memory` is what the tensors of a side's steps take at most beyond
+what all sides had before them. On a CPU there is no packed side.
 """
 
 import argparse

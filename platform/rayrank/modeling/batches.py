@@ -47,10 +47,10 @@ class PackedBatch(NamedTuple):
     seq: Tensor
     """The number of each position's sequence."""
     offsets: Tensor
-    """Where each sequence begins, filling included, and the row's length."""
+    """Where each sequence begins, filling included, and the row's length, once or more often."""
     num_inputs: int
     widest: int
-    """The longest input's length."""
+    """No input is longer."""
     longest: int
     """No sequence is longer, in any batch of these texts."""
 

@@ -223,10 +223,13 @@ def _spread(model: nn.Module, phase: Phase, examples: list[Any], device: torch.d
     """Return by how much scores differ where nothing is dropped: dropout would make them; no number for one score."""
     # A copy is never compiled, and the graphs of training are not those of scoring.
     copied = deepcopy(plain_model(model)).eval()
+    found = []
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        # Gradients are not asked for, but what scores without them would be compiled first.
-        scores = phase.loss(copied, phase.prepare(copied, examples))[1].detach().float()
-    return mean_over_ranks(scores.std(0).max()).item()
+        # As it learns, one by one as the memory may be small: what scores without gradients would be compiled first.
+        for place in range(len(examples)):
+            prepared = phase.prepare(copied, examples[place : place + 1])
+            found.append(phase.loss(copied, prepared)[1].detach().float())
+    return mean_over_ranks(torch.cat(found).std(0).max()).item()
 
 
 def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

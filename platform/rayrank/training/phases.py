@@ -16,12 +16,13 @@ from rayrank.config import ListwiseConfig, PointwiseConfig
 from rayrank.errors import DatasetError
 from rayrank.evaluation.metrics import per_query
 from rayrank.modeling.batches import PackedBatch, PaddedBatch, PairTexts
-from rayrank.modeling.reranker import Reranker, relevance_score
+from rayrank.modeling.reranker import relevance_score
 from rayrank.modeling.scorer import Scorer, snapshot
 from rayrank.records import CANDIDATES, JUDGMENTS
 from rayrank.text.pairs import Rows
 from rayrank.training.data import Split, TrainingData
 from rayrank.training.sampling import generator, listwise_list, pointwise_pairs
+from rayrank.training.steps import plain_model
 
 DEV_METRIC = "MRR@10"
 LENGTH_GROUPS, SMALLEST_GROUP = 4, 32
@@ -64,7 +65,7 @@ class LabelledLists(NamedTuple):
 def pair_inputs(model: nn.Module, texts: PairTexts, query_rows: Rows, passage_rows: Rows) -> PackedBatch | Groups:
     """Return pairs of rows as the model learns from them."""
     device = next(model.parameters()).device
-    if device.type == "cuda" and unwrapped(model).encoder.packs:
+    if device.type == "cuda" and plain_model(model).encoder.packs:
         return texts.learnt(query_rows, passage_rows, device)
     order = np.argsort(texts.lengths(query_rows, passage_rows), kind="stable")
     parts = np.array_split(order, max(1, min(LENGTH_GROUPS, len(order) // SMALLEST_GROUP)))
@@ -82,13 +83,6 @@ def pair_logits(model: nn.Module, inputs: PackedBatch | Groups) -> Tensor:
 def _beside(model: nn.Module, rows: Rows) -> Tensor:
     """Return numbers where the model is."""
     return torch.from_numpy(rows).to(next(model.parameters()).device, non_blocking=True)
-
-
-def unwrapped(model: nn.Module) -> Reranker:
-    """Return the re-ranker inside a DDP wrapper."""
-    inner = getattr(model, "module", model)
-    assert isinstance(inner, Reranker)
-    return inner
 
 
 class FineTuning:
@@ -112,7 +106,7 @@ class FineTuning:
 
     def evaluate(self, model: nn.Module) -> float:
         """Return MRR@10 over dev; every rank scores its share of the queries."""
-        scorer = Scorer(snapshot(unwrapped(model)), self._inputs.texts)
+        scorer = Scorer(snapshot(plain_model(model)), self._inputs.texts)
         return dev_metric(self._inputs.data, self._inputs.data.splits["dev"], scorer)
 
 

@@ -1,5 +1,6 @@
 """Pre-training on the corpus itself: masked pieces and next sentences, made from stored ids as they are needed."""
 
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -124,17 +125,16 @@ class Pretraining:
     def evaluate(self, model: nn.Module) -> float:
         """Return minus the loss on the held-out examples; every rank computes its share."""
         rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-        inner = getattr(model, "module", model)
-        device, was_training = next(inner.parameters()).device, inner.training
-        inner.eval()
+        device = next(model.parameters()).device
+        # A copy is never compiled, and the graphs of training are not for padded batches.
+        copied = deepcopy(plain_model(model)).eval()
         mine = self.held_out()[rank::world]
         size = self._config.micro_batch_size or self._config.batch_size
         total = torch.zeros((), dtype=torch.float64, device=device)
         for start in range(0, len(mine), size):
             part = mine[start : start + size]
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                total += self.loss(inner, self.batch(part).to(device))[0] * len(part)
-        inner.train(was_training)
+                total += self.loss(copied, self.batch(part).to(device))[0] * len(part)
         if world > 1:
             dist.all_reduce(total)
         return -total.item() / len(self._held_rows)

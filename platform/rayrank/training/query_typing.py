@@ -17,6 +17,7 @@ from rayrank.modeling.typer import batch_of, most_likely
 from rayrank.text.pairs import Ragged, Rows, SpecialIds, prefixes
 from rayrank.text.pieces import load_tokenizer
 from rayrank.training.sampling import generator
+from rayrank.training.steps import plain_model
 
 HELD_OUT = 0.1
 """The share of the questions that is measured on and not learnt from."""
@@ -71,11 +72,9 @@ class QueryTyping:
 
     def evaluate(self, model: nn.Module) -> float:
         """Return the accuracy on the held-out questions; every rank answers its share."""
-        inner = getattr(model, "module", model)
-        assert isinstance(inner, Reranker)
         rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         mine = self.dev[rank::world]
-        right = int((most_likely(inner, self._questions, mine, self._pad_id) == self._labels[mine]).sum())
+        right = int((most_likely(plain_model(model), self._questions, mine, self._pad_id) == self._labels[mine]).sum())
         counts = [right]
         if world > 1:
             counts = [0] * world

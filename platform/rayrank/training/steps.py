@@ -1,5 +1,6 @@
 """One step of training: forward, backward, clipping and the optimizer's, on a GPU mostly replayed from a recording."""
 
+import logging
 import time
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, nullcontext
@@ -13,6 +14,8 @@ from torch.optim import AdamW
 
 from rayrank.config import PhaseConfig
 from rayrank.modeling.batches import PackedBatch
+
+logger = logging.getLogger(__name__)
 
 LONG = 60.0
 """Seconds of training on a GPU after which layers are compiled: that takes half a minute for a small encoder and over a
@@ -47,8 +50,8 @@ class Learner:
         self._model, self._phase, self._optimizer, self._config = model, phase, optimizer, config
         self._device = next(model.parameters()).device
         # Several workers meet in the midst of a backward, which a recording would have to hold as well.
-        alone = not isinstance(model, DistributedDataParallel)
-        self._recorder = Recorder(self._learn) if self._device.type == "cuda" and alone else None
+        self._may_record = self._device.type == "cuda" and not isinstance(model, DistributedDataParallel)
+        self._recorder: Recorder | None = None
         self._since: float | None = None
 
     def __call__(self, examples: Any, seed: int, place: tuple[int, int] = (0, 1)) -> Tensor:
@@ -56,10 +59,11 @@ class Learner:
         try:
             return self._step(examples, seed, place)
         except torch.OutOfMemoryError:
-            if self._recorder is None:
+            if self._recorder is None or not self._recorder.has_begun:
                 raise
-        # Recordings keep the memory they ran in. Nothing was learnt yet: the optimizer's step takes none.
-        self._recorder = None
+        # Nothing was learnt of this batch: the optimizer has all its memory since the first step.
+        logger.warning("There is not enough memory to record steps; they go on without.")
+        self._may_record, self._recorder = False, None
         self._optimizer.zero_grad()
         torch.cuda.empty_cache()
         return self._step(examples, seed, place)
@@ -90,10 +94,12 @@ class Learner:
         return torch.stack([total, norm])
 
     def _learnt(self, share: "_Share") -> Tensor:
-        packed = isinstance(share.prepared.inputs, PackedBatch)
-        if packed:
-            self._compile_if_long()
-        return self._recorder(share) if packed and self._recorder is not None else self._learn(share)
+        if not isinstance(share.prepared.inputs, PackedBatch):
+            return self._learn(share)
+        self._compile_if_long()
+        if self._recorder is None and self._may_record:
+            self._recorder = Recorder()
+        return self._recorder(self._learn, share) if self._recorder is not None else self._learn(share)
 
     def _learn(self, share: "_Share") -> Tensor:
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
@@ -129,23 +135,30 @@ class Recorder:
     A CPU takes longer to call the kernels of a small batch one by one than a GPU to run them.
     """
 
-    def __init__(self, work: Callable[[Any], Tensor]) -> None:
-        """Take work that leaves nothing behind but numbers changed in place, and what it returns."""
-        self._work = work
+    def __init__(self) -> None:
+        self.has_begun = False
+        """Whether anything was recorded, or tried to be."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: the work is done by other kernels from now on."""
         self._seen: set[Hashable] = set()
         self._recorded: dict[Hashable, tuple[torch.cuda.CUDAGraph, Any, Tensor]] = {}
         # Recordings run one after another, so that one may use the memory of another.
         self._pool = torch.cuda.graph_pool_handle()
 
-    def __call__(self, given: Any) -> Tensor:
-        """Return what the work returns; it is overwritten by the next."""
+    def __call__(self, work: Callable[[Any], Tensor], given: Any) -> Tensor:
+        """Return what the work returns, always the same work; the next overwrites it.
+
+        Work may leave nothing behind but numbers changed in place.
+        """
         shape = tuple(map(_shape, _leaves(given)))
         if shape not in self._recorded:
             if shape not in self._seen or len(self._recorded) == MOST:
                 # The first time as it is: kernels are loaded and compiled, which cannot be recorded.
                 self._seen.add(shape)
-                return self._work(given)
-            self._recorded[shape] = self._record(given)
+                return work(given)
+            self._recorded[shape] = self._record(work, given)
         graph, places, result = self._recorded[shape]
         for place, value in zip(_leaves(places), _leaves(given), strict=True):
             if isinstance(place, Tensor):
@@ -153,16 +166,12 @@ class Recorder:
         graph.replay()
         return result
 
-    def forget(self) -> None:
-        """Begin anew: the work is done by other kernels from now on."""
-        self._seen.clear()
-        self._recorded.clear()
-
-    def _record(self, given: Any) -> tuple[torch.cuda.CUDAGraph, Any, Tensor]:
+    def _record(self, work: Callable[[Any], Tensor], given: Any) -> tuple[torch.cuda.CUDAGraph, Any, Tensor]:
+        self.has_begun = True
         places, graph = _copied(given), torch.cuda.CUDAGraph()
         # Other threads of the process may go on using the GPU meanwhile.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            result = self._work(places)
+            result = work(places)
         return graph, places, result
 
 

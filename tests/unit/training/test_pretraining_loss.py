@@ -10,12 +10,14 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
 from transformers import BertConfig, BertModel
 
 from rayrank import losses
 from rayrank.config import PretrainConfig, TrainingConfig
 from rayrank.errors import TrainingStopped
 from rayrank.modeling.encoder import Encoder
+from rayrank.modeling.packed_attention import compile_layers
 from rayrank.modeling.pretraining import PretrainingModel
 from rayrank.text.pairs import Ragged
 from rayrank.text.sentences import ENDS
@@ -138,6 +140,17 @@ def test_a_packed_batch_asks_for_the_same_pieces_and_has_the_same_loss_and_gradi
     assert torch.allclose(scores, packed_scores, atol=1e-5)
     for one, other in zip(gradients, packed_gradients, strict=True):
         assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_a_dev_measurement_compiles_nothing_and_leaves_the_model_learning() -> None:
+    phase, model, counter = topics(), tiny_model().train(), CompileCounterWithBackend("eager")
+    compile_layers(model.encoder.base, dynamic=True, backend=counter)
+
+    measured = phase.evaluate(model)
+
+    assert math.isfinite(measured)
+    assert counter.frame_count == 0
+    assert all(module.training for module in model.modules())
 
 
 def test_a_model_that_knows_nothing_is_at_chance() -> None:

@@ -69,19 +69,28 @@ def test_packing_a_rectangle_changes_neither_states_nor_gradients(form: str) -> 
     assert torch.equal(batch.seq, source.learnt(queries, passages, CPU).seq)
 
 
-def learnt(
-    model: nn.Module, inputs: Inputs, config: PhaseConfig, records: bool, phase: Any = None
-) -> tuple[list[torch.Tensor], Learner]:
-    """Return what 30 steps report, made by a model of its own."""
-    of = Listwise if isinstance(config, ListwiseConfig) else Pointwise
-    phase = phase or of(inputs, config, seed=3)  # type: ignore[arg-type]
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
-    learner = Learner(model, phase, optimizer, config)
-    if not records:
-        learner._recorder = None
-    examples = phase.examples(0)[: config.batch_size]
-    told = [learner(examples, seed) for seed in range(30)]
-    return told, learner
+def learner_of(model: nn.Module, inputs: Inputs, config: PhaseConfig, of: Any = None) -> tuple[Learner, Any]:
+    """Return what learns, and a batch."""
+    of = of or (Listwise if isinstance(config, ListwiseConfig) else Pointwise)
+    phase = of(inputs, config, seed=3)
+    learner = Learner(model, phase, torch.optim.AdamW(model.parameters(), 1e-3, fused=True), config)
+    return learner, phase.examples(0)[: config.batch_size]
+
+
+def told(learner: Learner, examples: Any, seeds: range = range(30)) -> torch.Tensor:
+    """Return what steps say, each with a seed."""
+    return torch.stack([learner(examples, seed) for seed in seeds])
+
+
+def as_they_are(model: nn.Module, inputs: Inputs, config: PhaseConfig) -> torch.Tensor:
+    """Return what steps say that are never recorded."""
+    learner, examples = learner_of(model, inputs, config)
+    learner._may_record = False
+    return told(learner, examples)
+
+
+def recorded(learner: Learner) -> int:
+    return len(learner._recorder._recorded) if learner._recorder is not None else 0
 
 
 @needs_gpu
@@ -98,12 +107,12 @@ def test_replayed_steps_learn_what_steps_as_they_are_learn(form: str, config: Ph
     replayed = copy.deepcopy(plain)
     before = copy.deepcopy(plain.state_dict())
 
-    expected, _ = learnt(plain, inputs, config, records=False)
-    found, learner = learnt(replayed, inputs, config, records=True)
+    expected = as_they_are(plain, inputs, config)
+    learner, examples = learner_of(replayed, inputs, config)
+    found = told(learner, examples)
 
-    assert learner._recorder is not None
-    assert learner._recorder._recorded
-    assert torch.allclose(torch.stack(expected), torch.stack(found), rtol=1e-3)
+    assert recorded(learner)
+    assert torch.allclose(expected, found, rtol=1e-3)
     assert len({round(float(loss), 6) for loss, _ in found}) > 20  # dropout differs from step to step
     for name, weights in plain.state_dict().items():
         assert torch.allclose(weights, replayed.state_dict()[name], rtol=1e-2, atol=1e-4), name
@@ -114,19 +123,21 @@ def test_replayed_steps_learn_what_steps_as_they_are_learn(form: str, config: Ph
 def test_where_recording_takes_too_much_memory_steps_go_on_without(inputs: Inputs) -> None:
     class Greedy(Listwise):
         def loss(self, model: nn.Module, prepared: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            found = super().loss(model, prepared)
             if torch.cuda.is_current_stream_capturing():
                 raise torch.OutOfMemoryError("no room")
-            return super().loss(model, prepared)
+            return found
 
     config = ListwiseConfig(batch_size=8, negatives=4)
     plain = modeling.model(modeling.FORMS["off"], spread=0.1).cuda().train()
     other = copy.deepcopy(plain)
 
-    expected, _ = learnt(plain, inputs, config, records=False)
-    found, learner = learnt(other, inputs, config, records=True, phase=Greedy(inputs, config, seed=3))
+    expected = as_they_are(plain, inputs, config)
+    learner, examples = learner_of(other, inputs, config, Greedy)
+    found = told(learner, examples)
 
-    assert learner._recorder is None
-    assert torch.allclose(torch.stack(expected), torch.stack(found), rtol=1e-3)
+    assert not recorded(learner)
+    assert torch.allclose(expected, found, rtol=1e-3)
 
 
 @needs_gpu
@@ -142,14 +153,17 @@ def test_layers_are_compiled_when_training_goes_on_for_long_and_recorded_anew(
         layer.attention.self.dropout.p = 0.0
     other = copy.deepcopy(plain)
 
-    expected, _ = learnt(plain, inputs, config, records=False)
-    monkeypatch.setattr(steps, "LONG", 0.02)
-    found, learner = learnt(other, inputs, config, records=True)
+    expected = as_they_are(plain, inputs, config)
+    learner, examples = learner_of(other, inputs, config)
+    before = told(learner, examples, range(5))
+    assert recorded(learner)
+    monkeypatch.setattr(steps, "LONG", 0.0)
+    compiled = told(learner, examples, range(5, 6))
+    assert not recorded(learner)
+    found = torch.cat([before, compiled, told(learner, examples, range(6, 30))])
 
+    assert recorded(learner)
     assert any(module._compiled_call_impl for module in other.modules())
-    assert learner._recorder is not None
-    assert learner._recorder._recorded
     # Kernels that round otherwise learn apart, a little more with every step.
-    losses = [torch.stack(told)[:, 0] for told in (expected, found)]
-    assert torch.allclose(losses[0], losses[1], rtol=0.05)
-    assert losses[0][-1] < losses[0][0] / 2
+    assert torch.allclose(expected[:, 0], found[:, 0], rtol=0.05)
+    assert expected[-1, 0] < expected[0, 0] / 2
