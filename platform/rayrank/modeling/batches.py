@@ -84,13 +84,13 @@ def pack(padded: PaddedBatch, pad_id: int, longest: int) -> PackedBatch:
     present = padded.attention_mask.bool()
     lengths = present.sum(1).numpy()
     row = Row.of(lengths, longest)
-    bounds = _bounds(lengths, row.size, longest)
+    bounds = _bounds(lengths, row.size, longest, row.num_bounds)
     filling = (0, row.size - int(lengths.sum()))
     return PackedBatch(
         functional.pad(padded.ids[present], filling, value=pad_id),
         functional.pad(padded.token_types[present], filling),
         torch.from_numpy(np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))),
-        functional.pad(torch.from_numpy(bounds), (0, row.num_bounds - len(bounds)), value=row.size),
+        torch.from_numpy(bounds),
         len(lengths),
         row.widest,
         longest,
@@ -113,11 +113,12 @@ class Row(NamedTuple):
         return cls(-(-total // step) * step, len(lengths) + -(-step // longest) + 1, widest)
 
 
-def _bounds(lengths: Rows, size: int, longest: int) -> Rows:
-    """Return where inputs begin in a row, then what fills it up, and its end."""
+def _bounds(lengths: Rows, size: int, longest: int, at_least: int = 0) -> Rows:
+    """Return where inputs begin in a row, then what fills it up, and its end, so often that there are enough."""
     # Sequences as any other's length: one long one would cost its length squared.
     filling = np.arange(lengths.sum(), size, longest)
-    return np.concatenate([[0], np.cumsum(lengths)[:-1], filling, [size]])
+    ends = [size] * max(1, at_least - len(lengths) - len(filling))
+    return np.concatenate([[0], np.cumsum(lengths)[:-1], filling, ends])
 
 
 @dataclass(frozen=True)
@@ -149,10 +150,12 @@ class PairTexts:
         ids, types = self._read(facts[:, :, None], within)
         return PaddedBatch(ids.masked_fill(~present, self.pad_id), present.long(), types.masked_fill(~present, 0))
 
-    def packed(self, query_rows: Rows, passage_rows: Rows, size: int, device: torch.device) -> PackedBatch:
-        """Return pairs end to end, filled up to `size` positions."""
+    def packed(
+        self, query_rows: Rows, passage_rows: Rows, size: int, device: torch.device, num_bounds: int = 0
+    ) -> PackedBatch:
+        """Return pairs end to end, filled up to `size` positions, with so many bounds at least."""
         facts, total = self._facts(query_rows, passage_rows, device)
-        ends = torch.from_numpy(_bounds(total, size, self.length)).to(device, non_blocking=True)
+        ends = torch.from_numpy(_bounds(total, size, self.length, num_bounds)).to(device, non_blocking=True)
         seq = torch.searchsorted(ends, torch.arange(size, device=device), right=True) - 1
         within = torch.arange(size, device=device) - ends[seq]
         of_pair = seq.clamp(max=len(total) - 1)
@@ -171,9 +174,8 @@ class PairTexts:
     def learnt(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> PackedBatch:
         """Return pairs end to end in a row of one of a few shapes."""
         row = Row.of(self.lengths(query_rows, passage_rows), self.length)
-        batch = self.packed(query_rows, passage_rows, row.size, device)
-        bounds = functional.pad(batch.offsets, (0, row.num_bounds - len(batch.offsets)), value=row.size)
-        return batch._replace(offsets=bounds, widest=row.widest)
+        batch = self.packed(query_rows, passage_rows, row.size, device, row.num_bounds)
+        return batch._replace(widest=row.widest)
 
     def _facts(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> tuple[Tensor, Rows]:
         """Return where each pair's texts begin, how many ids its query has and how many it has; the last here too."""
