@@ -56,22 +56,20 @@ def importances(study: Study, keys: Sequence[str]) -> bytes:
 
 
 def negatives(done: Sequence[Record], key: str, pairwise: bool) -> bytes:
-    """Draw dev against N-, as the paper's Figure 5: every training, means, and 95 % intervals of several."""
+    """Draw dev against N-, as the paper's Figure 5: every training, and means with 95 % intervals."""
     figure, axes = _figure()
     groups: dict[int, list[float]] = {}
     for record in done:
         if record.dev is not None:
             groups.setdefault(record.changes[key], []).append(record.dev)
     places = sorted(groups)
-    for place in places:
-        axes.plot([place] * len(groups[place]), groups[place], ".", color=GREY, markersize=6, zorder=2)
     means = [float(np.mean(groups[place])) for place in places]
-    axes.plot(places, means, "o-", color=BLUE, linewidth=1.8, label="mean", zorder=3)
-    several = [place for place in places if len(groups[place]) > 1]
-    if several:
-        halves = [half_interval(groups[place]) for place in several]
-        middles = [float(np.mean(groups[place])) for place in several]
-        axes.errorbar(several, middles, halves, fmt="none", color=BLUE, capsize=3, label="95 % interval (t)")
+    axes.plot(places, means, "o-", color=BLUE, linewidth=1.8, markersize=4, label="mean")
+    halves = half_intervals([groups[place] for place in places])
+    if halves:
+        axes.errorbar(places, means, halves, fmt="none", color=BLUE, capsize=3, label="95 % interval")
+    for place in places:
+        axes.plot([place] * len(groups[place]), groups[place], ".", color=GREY, markersize=6, zorder=4)
     if pairwise and 1 in groups:
         axes.axvline(1, color=ORANGE, linestyle="--", linewidth=1.2, label="pairwise: one against one")
     axes.plot([], [], ".", color=GREY, label="one training")
@@ -80,9 +78,16 @@ def negatives(done: Sequence[Record], key: str, pairwise: bool) -> bytes:
     return _finished(figure, axes)
 
 
-def half_interval(values: Sequence[float]) -> float:
-    """Return half of the 95 % interval of a mean over a few trainings, by Student's t."""
-    return float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
+def half_intervals(groups: Sequence[Sequence[float]]) -> list[float]:
+    """Return half of the 95 % interval of each group's mean, by Student's t; nothing where no group has two values.
+
+    Three trainings say little of how much trainings differ, so all groups say it together.
+    """
+    freedom = sum(len(values) - 1 for values in groups)
+    if not freedom:
+        return []
+    spread = np.sqrt(sum(np.var(values) * len(values) for values in groups) / freedom)
+    return [float(stats.t.ppf(0.975, freedom) * spread / np.sqrt(len(values))) for values in groups]
 
 
 def threshold(done: Sequence[Record], key: str, report: dict[str, Any] | None) -> bytes:

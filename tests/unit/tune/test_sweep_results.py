@@ -206,7 +206,14 @@ def test_what_a_threshold_removes_is_what_scores_above_it() -> None:
 
 def test_the_interval_of_a_few_trainings_is_students() -> None:
     # Three values with mean 2 and standard error 0.5774; t(0.975, 2) = 4.3027.
-    assert plots.half_interval([1.0, 2.0, 3.0]) == pytest.approx(2.4841, abs=1e-4)
+    assert plots.half_intervals([[1.0, 2.0, 3.0]]) == pytest.approx([2.4841], abs=1e-4)
+
+
+def test_trainings_of_all_groups_say_together_how_much_trainings_differ() -> None:
+    # Squares of 2 + 8 + 0 over 2 + 2 + 0 degrees of freedom; t(0.975, 4) = 2.7764.
+    halves = plots.half_intervals([[1.0, 2.0, 3.0], [10.0, 12.0, 14.0], [7.0]])
+    assert halves == pytest.approx([2.5346, 2.5346, 4.3900], abs=1e-4)
+    assert plots.half_intervals([[1.0], [2.0]]) == []
 
 
 def test_the_live_table_names_the_best_and_leaves_old_trials_out(study: Study, space: Space) -> None:
