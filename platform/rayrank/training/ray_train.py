@@ -29,6 +29,9 @@ from rayrank.training.ray_worker import Setup, load_state, work
 RUN = "checkpoints"
 """The folder of an artifact in the making that Ray Train keeps its checkpoints in."""
 
+# Seconds between Ray Train's looks at its workers: a phase that is over waits for the next, a failed one too.
+os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
+
 logger = logging.getLogger(__name__)
 
 Report = Callable[[Log], bool]
