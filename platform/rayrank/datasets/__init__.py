@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from rayrank.config import DatasetConfig
+from rayrank.config import TYPE_FIELD, DatasetConfig
 from rayrank.datasets.beir import Beir
 from rayrank.datasets.car import Car
 from rayrank.datasets.irds import Irds
@@ -16,7 +16,7 @@ from rayrank.datasets.msmarco import MsMarco
 from rayrank.datasets.msmarco_qa import MsMarcoQa
 from rayrank.datasets.source import Source
 from rayrank.datasets.trec import Trec
-from rayrank.errors import DatasetError
+from rayrank.errors import ConfigError, DatasetError
 from rayrank.progress import progress
 
 __all__ = ["KINDS", "absolute", "fingerprint", "open_source"]
@@ -34,6 +34,11 @@ KINDS: dict[str, Callable[[str], Source]] = {
 
 def open_source(config: DatasetConfig) -> Source:
     """Return the source that `dataset.source` names, its files found but not yet read."""
+    if config.type_field != TYPE_FIELD and not config.source.startswith("beir:"):
+        raise ConfigError(
+            f"dataset.type_field={config.type_field} is read from a beir:DIR only, not from {config.source}: leave it "
+            f"out."
+        )
     if config.source == "demo":
         from rayrank.datasets.demo import Demo
 
@@ -46,6 +51,8 @@ def open_source(config: DatasetConfig) -> Source:
         fsspec.url_to_fs(path)
     except (ValueError, ImportError) as error:
         raise DatasetError(f"The dataset {config.source} cannot be reached: {error}; change --dataset.") from None
+    if kind == "beir":
+        return Beir(path, config.type_field)
     return KINDS[kind](path)
 
 

@@ -3,17 +3,20 @@
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from rayrank.config import TYPE_FIELD
 from rayrank.datasets.fields import id_field, json_object, relevance, text_field
 from rayrank.datasets.lines import BadRow, rows, split_bytes
 from rayrank.datasets.locate import find_all, find_one
 from rayrank.datasets.source import Part, Source
+from rayrank.errors import DatasetError
 from rayrank.records import Judgment, Malformed, Passage, Query
 
 
 class Beir(Source):
-    """A BEIR folder; a title goes before its text, and `metadata.query_type` is the query's type."""
+    """A BEIR folder; a title goes before its text, and a field of a query's `metadata` is its type."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, type_field: str = TYPE_FIELD) -> None:
+        self._type_field = type_field
         self.corpus = find_one(folder, "corpus.jsonl", "corpus.jsonl.gz")
         self.query_file = find_one(folder, "queries.jsonl", "queries.jsonl.gz")
         self.qrels = find_all(folder, "qrels/*.tsv", what="judgments")
@@ -28,26 +31,36 @@ class Beir(Source):
         return rows(part, _passage)
 
     def queries(self) -> Iterator[Query | Malformed]:
-        return rows(Part(self.query_file), _query)
+        typed = False
+        for query in rows(Part(self.query_file), self._query):
+            typed |= isinstance(query, Query) and query.query_type != ""
+            yield query
+        # Datasets without types are common, but somebody who names a field expects some.
+        if not typed and self._type_field != TYPE_FIELD:
+            raise DatasetError(
+                f"dataset.type_field={self._type_field} is in the metadata of no query of {self.query_file}: name a "
+                f"field that is, or leave it out."
+            )
 
     def judgments(self) -> Iterator[Judgment | Malformed]:
         for path in self.qrels:
             split = PurePosixPath(path).stem
             yield from rows(Part(path), lambda line, split=split: _judgment(line, split))  # type: ignore[misc]
 
+    def _query(self, line: str) -> Query:
+        row = json_object(line)
+        metadata = row.get("metadata") or {}
+        if not isinstance(metadata, dict):
+            raise BadRow("the field 'metadata' is not an object")
+        known = {name: value for name, value in metadata.items() if value is not None}
+        query_type = text_field(known, self._type_field, "")
+        return Query(id_field(row, "_id"), text_field(row, "text"), query_type=query_type)
+
 
 def _passage(line: str) -> Passage:
     row = json_object(line)
     title, text = text_field(row, "title", ""), text_field(row, "text")
     return Passage(id_field(row, "_id"), f"{title}\n{text}" if title else text)
-
-
-def _query(line: str) -> Query:
-    row = json_object(line)
-    metadata = row.get("metadata") or {}
-    if not isinstance(metadata, dict):
-        raise BadRow("the field 'metadata' is not an object")
-    return Query(id_field(row, "_id"), text_field(row, "text"), query_type=text_field(metadata, "query_type", ""))
 
 
 def _judgment(line: str, split: str) -> Judgment | None:

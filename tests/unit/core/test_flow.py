@@ -26,6 +26,7 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "dataset.on_empty": ("skip", CORPUS),
     "dataset.on_unknown": ("skip", CORPUS),
     "dataset.on_shared": ("skip", CORPUS),
+    "dataset.type_field": ("domain", CORPUS),
     "dataset.part_bytes": ("4096", CORPUS),
     "dataset.demo.seed": ("14", CORPUS),
     "dataset.demo.subjects": ("30", CORPUS),

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from rayrank.config import DatasetConfig
+from rayrank.datasets import open_source
 from rayrank.datasets.beir import Beir
 from rayrank.errors import DatasetError
 from rayrank.records import Judgment, Malformed, Passage, Query
@@ -12,8 +14,11 @@ from rayrank.records import Judgment, Malformed, Passage, Query
 def write(folder: Path, corpus: str = '{"_id": "p1", "title": "Tides", "text": "Twice a day."}\n') -> str:
     (folder / "qrels").mkdir()
     (folder / "corpus.jsonl").write_text(corpus)
-    metadata = {"query_type": "number"}
-    queries = [{"_id": 1, "text": "how often", "metadata": metadata}, {"_id": "q2", "text": "why"}]
+    metadata = {"query_type": "number", "domain": "seas"}
+    queries = [
+        {"_id": 1, "text": "how often", "metadata": metadata},
+        {"_id": "q2", "text": "why", "metadata": {"query_type": None}},
+    ]
     text = "\n".join(map(json.dumps, queries))
     (folder / "queries.jsonl.gz").write_bytes(gzip.compress(text.encode()))
     (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\n1\tp1\t1\n")
@@ -31,6 +36,17 @@ def test_a_folder_gives_passages_queries_and_judgments(tmp_path: Path) -> None:
         Judgment("q2", "p1", 2, "test"),
         Malformed(str(tmp_path / "qrels/test.tsv"), 2, "2 tab-separated fields, not query-id, corpus-id, score"),
     ]
+
+
+def test_a_query_has_the_type_that_is_in_the_named_field(tmp_path: Path) -> None:
+    source = open_source(DatasetConfig(source=f"beir:{write(tmp_path)}", type_field="domain"))
+    assert list(source.queries()) == [Query("1", "how often", "", "seas"), Query("q2", "why")]
+
+
+def test_a_field_that_no_query_has_is_named(tmp_path: Path) -> None:
+    source = Beir(write(tmp_path), "domian")
+    with pytest.raises(DatasetError, match=r"type_field=domian is in the metadata of no query of .*queries\.jsonl\.gz"):
+        list(source.queries())
 
 
 @pytest.mark.parametrize("part_bytes", [1, 7, 50, 64, 200, 10_000])

@@ -8,7 +8,7 @@ from rayrank.config import DatasetConfig
 from rayrank.datasets import fingerprint, open_source
 from rayrank.datasets.msmarco import MsMarco
 from rayrank.datasets.source import Source
-from rayrank.errors import DatasetError
+from rayrank.errors import ConfigError, DatasetError
 from rayrank.records import Passage
 
 
@@ -32,6 +32,12 @@ def test_an_unknown_kind_or_a_missing_path_lists_the_kinds(source: str) -> None:
     assert repr(source) in message
     for kind in ("demo", "beir:PATH", "msmarco:PATH", "msmarco-qa:PATH", "trec:PATH", "car:PATH", "irds:NAME"):
         assert kind in message
+
+
+@pytest.mark.parametrize("source", ["demo", "msmarco:path"])
+def test_a_field_of_types_is_refused_where_there_is_none(source: str) -> None:
+    with pytest.raises(ConfigError, match=rf"type_field=domain is read from a beir:DIR only, not from {source}"):
+        open_source(DatasetConfig(source=source, type_field="domain"))
 
 
 @pytest.mark.parametrize("kind", ["beir", "msmarco", "msmarco-qa", "trec", "car"])
