@@ -182,7 +182,7 @@ def _pictures(
     two_aims = len(study.directions) > 1
     if two_aims:
         pictures["pareto"] = plots.pareto(study)
-    else:
+    elif not space.grid:  # which tries everything, in its own order
         pictures["best_so_far"] = plots.best_so_far(found)
     if NEGATIVES in space.dimensions:
         pictures["n_minus"] = plots.negatives(done, NEGATIVES, pairwise=config.listwise.positives == 1)

@@ -1,6 +1,7 @@
 import re
 import shlex
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,15 @@ def test_what_every_start_saw_of_the_gpus_counts(
     add_busy(study, Busy(0.0, 0))
     add_busy(study, Busy(1.0, 4))
     assert "GPUs: busy 50% of 8 looks a second apart" in results.write(folder, study, space, config, Store(folder.root))
+
+
+def test_a_grid_that_tries_everything_has_no_curve_of_a_search(
+    study: Study, folder: Artifact, space: Space, config: RunConfig
+) -> None:
+    results.write(folder, study, replace(space, grid=True), config, Store(folder.root))
+
+    assert folder.exists("plots/n_minus.png")
+    assert not folder.exists("plots/best_so_far.png")
 
 
 def test_a_sweep_without_a_finished_trial_says_why(folder: Artifact, space: Space, config: RunConfig) -> None:
