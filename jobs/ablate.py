@@ -3,6 +3,7 @@
 Rows share every artifact they can. A row of your own changes settings of the full model:
 
   --row 'late STRM: strm.first_layer=2'   --row 'more negatives: listwise.negatives=15 noise.threshold=0.8'
+  --row 'half BM25: evaluate.run=fused fusion.weight=0.5'
 """
 
 from typing import Any
@@ -38,7 +39,8 @@ def run(arguments: Arguments, config: RunConfig, store: Store) -> dict[str, Any]
     if unknown := set(arguments.only or known).difference(known):
         raise ConfigError(f"--only {unknown.pop()} is no row: choose among {', '.join(known)}.")
     rows = [row for row in rows if row.name in (arguments.only or known) or row.name == ablation.FULL]
-    rows += [ablation.RowSpec(*changes_of(row), "drbert") for row in arguments.row]
+    for name, changes in map(changes_of, arguments.row):
+        rows.append(ablation.RowSpec(name, changes, changes.pop("evaluate.run", "drbert")))
     seeds = [config.training.seed + number for number in range(arguments.seeds)]
     table = ablation.run(config, store, rows, seeds, arguments.parallel)
     folder = Artifact(store.root, "ablation", ablation.digest(config, rows, seeds))

@@ -5,18 +5,18 @@ A model's run is made first: its score for every candidate of the held-out split
 
 from jobs.entry import assignment, parser, run_job
 from rayrank.config import RunConfig
-from rayrank.flow import inputs
+from rayrank.flow import plan
 
 
 def ranked_first(config: RunConfig) -> list[tuple[str, RunConfig]]:
     """Return the stages that make the runs of trained models, then the evaluation."""
-    made = [stage for stage in inputs("evaluate", config) if stage.startswith("rank_")]
+    made = [stage for stage in plan("evaluate", config) if stage.startswith("rank_")]
     return [(stage, config) for stage in [*made, "evaluate"]]
 
 
 if __name__ == "__main__":
     options = parser(__doc__)
-    options.add_argument("--run", help="bm25, pointwise, drbert, or a TREC run file")
+    options.add_argument("--run", help="bm25, pointwise, drbert, fused, or a TREC run file")
     options.add_argument("--baseline", help="a run to compare with, named the same way")
     options.add_argument("--split", help="test where the dataset has one, else dev")
     arguments = options.parse_args()

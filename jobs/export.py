@@ -8,6 +8,7 @@ from jobs.entry import parser, run_task
 from rayrank.artifacts import Store
 from rayrank.config import RunConfig
 from rayrank.errors import StorageError
+from rayrank.flow import last_run
 
 
 def run(output: str, chosen: str | None, license_name: str, config: RunConfig, store: Store) -> dict[str, Any]:
@@ -15,19 +16,20 @@ def run(output: str, chosen: str | None, license_name: str, config: RunConfig, s
     from rayrank.modeling.export import check_output, export, is_portable, settings_of
     from rayrank.modeling.model_card import STAGES, gather, write_card
     from rayrank.modeling.saved import load_reranker
-    from rayrank.stages.calibrate import companions
+    from rayrank.stages.calibrate import companions, first_stage_weight
     from rayrank.stages.eight_bits import quantised
     from rayrank.text.pieces import load_tokenizer
     from rayrank.text.words import word_table
 
     _check_place(output)
     check_output(output)
-    name = chosen or ("drbert" if config.listwise.enabled else "pointwise")
+    name = chosen or last_run(config)
     artifact = store.require(STAGES[name], config)
     tokenizer = load_tokenizer(store.require("corpus", config).local("tokenizer"))
     model = load_reranker(artifact, config, word_table(tokenizer))
     origin = gather(name, config, store, license_name)
-    settings = settings_of(model, config.input, config.query_types, list(origin.query_types.get("types", {})))
+    types, weight = list(origin.query_types.get("types", {})), first_stage_weight(name, config, store)
+    settings = settings_of(model, config.input, config.query_types, types, weight or 0.0)
     portable = is_portable(model, tokenizer)
     small = quantised(model, config, store) if config.scorer.backend != "torch" else None
     finding = small.finding() if small else ""
@@ -46,6 +48,7 @@ def run(output: str, chosen: str | None, license_name: str, config: RunConfig, s
         "eight_bits": small.figures() if small else None,
         "calibration": beside.calibration.figures() if beside.calibration else None,
         "num_golden": len(beside.golden),
+        "first_stage_weight": weight,
         "findings": [
             f"{name} of {artifact.url} is in {output}",
             "sentence_transformers.CrossEncoder and rayrank.modeling.export.load open it"
@@ -54,6 +57,9 @@ def run(output: str, chosen: str | None, license_name: str, config: RunConfig, s
             *([finding] if finding else []),
             *_about_types(origin.query_types.get("num_labelled", 0), has_typer),
             beside.finding,
+            f"first_stage_scores of clients count {weight:g}"
+            if weight is not None
+            else "first_stage_scores of clients do not count: jobs.evaluate --run fused finds out if they should",
         ],
     }
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import expit
 
+from rayrank.evaluation.fusion import blend
 from rayrank.modeling.batches import SHORT, PairTexts
 from rayrank.modeling.explain import explain
 from rayrank.modeling.export import load
@@ -45,7 +45,6 @@ UNDER_WAY_S = 0.02
 BROKEN = 3
 """Batches in a row that may fail before a model counts as broken."""
 
-Values = NDArray[np.float64]
 Pair = tuple[Ids, Ids]
 """What a pair begins with, and its passage."""
 
@@ -146,6 +145,7 @@ class ServedModel:
             length=settings.input.length,
             query_types=settings.types,
             strm=settings.strm.form,
+            first_stage_weight=settings.first_stage_weight,
             calibration=calibration.figures() if calibration else None,
             version=version("rayrank"),
         )
@@ -195,7 +195,7 @@ class ServedModel:
         return Answer(
             logits=logits,
             probabilities=probabilities,
-            order=ranked(logits, ask.first_stage_scores, ask.first_stage_weight),
+            order=ranked(logits, ask.first_stage_scores, self._weight(ask)),
             num_tokens=sum(inputs.lengths[place] for place in there),
             cut=inputs.cut,
             query_type=inputs.query_type,
@@ -220,6 +220,10 @@ class ServedModel:
             cut=[place for place, ids in enumerate(passages) if len(ids) > most],
             query_type=kind,
         )
+
+    def _weight(self, ask: Ask) -> float:
+        own = self._exported.settings.first_stage_weight
+        return own if ask.first_stage_weight is None else ask.first_stage_weight
 
     def _kind(self, ask: Ask) -> str | None:
         kinds = types_for(self._exported, [ask.query], [ask.query_type])
@@ -275,16 +279,8 @@ def ranked(logits: Sequence[float | None], first: Sequence[float] | None, weight
     there = [place for place, score in enumerate(logits) if score is not None]
     values = np.array([logits[place] for place in there], np.float64)
     if first is not None and weight > 0 and there:
-        values = (1 - weight) * _unit(values) + weight * _unit(np.array([first[place] for place in there], np.float64))
+        values = blend(values, np.array([first[place] for place in there], np.float64), weight)
     return [there[row] for row in np.argsort(-values, kind="stable")]
-
-
-def _unit(values: Values) -> Values:
-    """Return values brought to 0-1, all 0 if they are the same."""
-    # First to numbers whose difference is one, too.
-    values = values / max(np.abs(values).max(), 1.0)
-    width = values.max() - values.min()
-    return (values - values.min()) / width if width > 0 else np.zeros(len(values))
 
 
 def _best_first(ask: Ask) -> list[int]:

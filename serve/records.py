@@ -15,8 +15,9 @@ class Ask:
     query_type: str | None = None
     """Predicted if empty, where the model reads types."""
     first_stage_scores: Sequence[float] | None = None
-    first_stage_weight: float = 0.0
-    """How much the first stage counts, from 0 (not) to 1 (alone); both sides are brought to 0-1 within the request."""
+    first_stage_weight: float | None = None
+    """How much the first stage counts, from 0 (not) to 1 (alone), both brought to 0-1 within the request; what was
+    learnt on dev if empty."""
     deadline_ms: float | None = None
     """Of the whole work; what is not scored by then is left out, the first stage's best being scored first."""
     asked: float = field(default_factory=time.time)
@@ -77,6 +78,8 @@ class Info:
     """Word pieces of a query and a passage together."""
     query_types: Sequence[str] = ()
     strm: str = "off"
+    first_stage_weight: float = 0.0
+    """What the first stage's scores count where they are sent without a weight."""
     calibration: dict[str, Any] | None = None
     """Its kind, and how far probabilities were off on held-out pairs (ECE) before and after; None if there is none."""
     version: str = ""

@@ -199,10 +199,20 @@ class ListwiseConfig(PhaseConfig):
         return self.positives + self.negatives
 
 
+class FusionConfig(Section):
+    """How much the first stage counts beside the last model, both brought to 0-1 within a query."""
+
+    weight: float | None = Field(
+        default=None, ge=0, le=1, description="from 0 (not) to 1 (alone); what is best on dev if empty"
+    )
+
+
 class EvaluateConfig(Section):
     """Which run is measured on which split, and how sure the figures are."""
 
-    run: str = Field(default="bm25", description="bm25, provided, pointwise, drbert, or the path of a TREC run file")
+    run: str = Field(
+        default="bm25", description="bm25, provided, pointwise, drbert, fused, or the path of a TREC run file"
+    )
     baseline: str = Field(default="", description="a run to compare with, named the same way")
     split: str = Field(default="", description="test where the dataset has one, else dev, if empty")
     fingerprint: str = Field(default="", description="digest of the run files, filled in when a run starts")
@@ -260,6 +270,7 @@ class RunConfig(Section):
     pointwise: PointwiseConfig = PointwiseConfig()
     noise: NoiseConfig = NoiseConfig()
     listwise: ListwiseConfig = ListwiseConfig()
+    fusion: FusionConfig = FusionConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     scorer: ScorerConfig = ScorerConfig()
     domain: DomainConfig = DomainConfig()

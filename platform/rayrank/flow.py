@@ -20,7 +20,13 @@ class Step(NamedTuple):
     """Settings of these sections that leave the result as it is, such as where something lies that has a digest."""
 
 
-RUNS = {"bm25": "candidates", "provided": "candidates", "pointwise": "rank_pointwise", "drbert": "rank_listwise"}
+RUNS = {
+    "bm25": "candidates",
+    "provided": "candidates",
+    "pointwise": "rank_pointwise",
+    "drbert": "rank_listwise",
+    "fused": "rank_fused",
+}
 """The runs that have a name, and the stage that makes each."""
 
 _MODEL = ("encoder", "strm", "input", "training")
@@ -43,6 +49,11 @@ def _of_listwise(config: RunConfig) -> tuple[str, ...]:
     start = ("pointwise",) if config.listwise.start == "pointwise" else _pretrained(config)
     # A threshold of 1 keeps everything, so there is nothing to score.
     return (*_pairs(config), *start, *(["noise"] if config.noise.threshold < 1 else []))
+
+
+def last_run(config: RunConfig) -> str:
+    """Return the run of the last phase's model."""
+    return "drbert" if config.listwise.enabled else "pointwise"
 
 
 def _of_evaluate(config: RunConfig) -> tuple[str, ...]:
@@ -83,6 +94,9 @@ FLOW: dict[str, Step] = {
     "listwise": Step((*_MODEL, "listwise", "noise"), _of_listwise, "jobs.train_listwise", version=2),
     "rank_pointwise": Step((), lambda config: (*_pairs(config), "pointwise"), "jobs.evaluate --run pointwise"),
     "rank_listwise": Step((), lambda config: (*_pairs(config), "listwise"), "jobs.evaluate --run drbert"),
+    "rank_fused": Step(
+        ("fusion",), lambda config: ("corpus", "candidates", RUNS[last_run(config)]), "jobs.evaluate --run fused"
+    ),
     "evaluate": Step(("evaluate",), _of_evaluate, "jobs.evaluate"),
 }
 

@@ -12,6 +12,7 @@ const by = (id) => document.getElementById(id);
 const form = by("ask");
 const list = by("passages-ranked");
 let running = new AbortController();
+let firstStageWeight = 0; // beside the model, for passages from the index
 
 start();
 
@@ -41,6 +42,7 @@ function sources() {
 async function describe() {
   try {
     const info = await get("info");
+    firstStageWeight = info.first_stage_weight;
     const strm = info.strm === "off" ? "plain attention" : "STRM";
     by("model").textContent = `${info.model_id} · ${strm} · reads ${info.max_input_length} word pieces`;
     by("sources").hidden = !info.search;
@@ -103,16 +105,20 @@ async function ranked({ query, query_type, documents, depth }, signal) {
     passages = found.results.sort((one, other) => one.first_stage_rank - other.first_stage_rank);
     if (!passages.length) throw new Problem("The index has no passage with any of these words. Try other words.");
   }
-  const request = { query, query_type, return_documents: false, documents: passages.map(({ text }) => text) };
+  const request = {
+    query, query_type, return_documents: false, documents: passages.map(({ text }) => text),
+    first_stage_scores: depth ? passages.map(({ first_stage_score }) => first_stage_score) : undefined,
+  };
   const [chances, logits] = await Promise.all(
     [false, true].map((raw_scores) => post("v1/rerank", { ...request, raw_scores }, signal)));
   for (const { index, relevance_score } of chances.results) passages[index].chance = relevance_score;
   for (const { index, relevance_score } of logits.results) passages[index].logit = relevance_score;
   const order = logits.results.map(({ index }) => index);
-  return { passages, order, type: chances.query_type, warnings: chances.meta.warnings ?? [] };
+  const weight = depth ? firstStageWeight : 0;
+  return { passages, order, weight, type: chances.query_type, warnings: chances.meta.warnings ?? [] };
 }
 
-function show(question, { passages, order, type, warnings }, signal) {
+function show(question, { passages, order, weight, type, warnings }, signal) {
   const places = new Map(order.map((index, place) => [index, place]));
   const cards = passages.map((passage, index) => card(question, passage, index, places.get(index), type));
   list.replaceChildren(...cards.map(({ element }) => element));
@@ -122,6 +128,7 @@ function show(question, { passages, order, type, warnings }, signal) {
   const moved = order.filter((index, place) => index !== place).length;
   by("status").textContent = [
     `${order.length} passages scored, ${moved} of them in another place than before.`,
+    weight && `The first stage counts ${weight}, the model the rest.`,
     type && `The query asks for: ${type}.`,
     ...warnings,
   ].filter(Boolean).join(" ");

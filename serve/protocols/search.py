@@ -18,7 +18,9 @@ class SearchRequest(OwnFields):
     query: Query
     depth: int | None = Field(default=None, ge=1, description="passages to retrieve; search.depth if left out")
     top_n: int | None = Field(default=None, ge=0, description="how many to return; all if 0 or left out")
-    first_stage_weight: float | None = Field(default=None, ge=0, le=1, description="how much retrieval counts, 0 to 1")
+    first_stage_weight: float | None = Field(
+        default=None, ge=0, le=1, description="how much retrieval counts, 0 to 1; what was learnt on dev if left out"
+    )
 
 
 class SearchResult(BaseModel):
@@ -77,7 +79,7 @@ async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
         )  # fmt: skip
     ask = Ask(
         request.query, [hit.text for hit in hits], request.query_type, [hit.score for hit in hits],
-        request.first_stage_weight or 0.0, request.deadline_ms, began,
+        request.first_stage_weight, request.deadline_ms, began,
     )  # fmt: skip
     answer = await service.rerank(ask)
     results = [

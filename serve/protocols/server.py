@@ -51,6 +51,7 @@ class InfoAnswer(BaseModel):
     device: str
     query_types: Sequence[str]
     strm: str
+    first_stage_weight: float
     calibration: dict[str, Any] | None
     search: bool
     """Whether POST /search has an index."""

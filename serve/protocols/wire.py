@@ -38,12 +38,15 @@ class FirstStage(OwnFields):
         default=None, description="one a document; those with the best are scored first if there is a deadline"
     )
     first_stage_weight: float | None = Field(
-        default=None, ge=0, le=1, description="how much they count, from 0 (not, the default) to 1 (alone)"
+        default=None,
+        ge=0,
+        le=1,
+        description="how much they count, from 0 (not) to 1 (alone); what was learnt on dev if left out",
     )
 
     def ask(self, query: str, passages: Sequence[str], field: str) -> Ask:
         """Return what the model is asked; `field` is what the dialect calls the passages."""
-        scores, weight = self.first_stage_scores, self.first_stage_weight or 0.0
+        scores, weight = self.first_stage_scores, self.first_stage_weight
         if scores is not None and len(scores) != len(passages):
             message = f"first_stage_scores has {len(scores)} values for {len(passages)} {field}: send one each."
             raise Problem("invalid", message, "first_stage_scores")

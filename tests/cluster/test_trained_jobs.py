@@ -51,9 +51,9 @@ def test_the_pipeline_ends_with_every_run_beside_bm25_and_reuses_what_was_traine
     stages = summary["stages"]
     assert isinstance(stages, list)
     made = {fact["stage"] for fact in stages if not fact["reused"]}
-    assert made == {"rank_pointwise", "rank_listwise", "noise_report", "evaluate"}
+    assert made == {"rank_pointwise", "rank_listwise", "rank_fused", "noise_report", "evaluate"}
     evaluations = [fact["evaluation"] for fact in stages if "evaluation" in fact]
-    assert [facts["run"] for facts in evaluations] == ["bm25", "pointwise", "drbert"]
+    assert [facts["run"] for facts in evaluations] == ["bm25", "pointwise", "drbert", "fused"]
     for facts in evaluations[1:]:
         figures = facts["metrics"]["MRR@10"]
         assert figures["baseline"]["mean"] == evaluations[0]["metrics"]["MRR@10"]["mean"]

@@ -31,7 +31,7 @@ def make_model(folder: Path, seed: int) -> Path:
     tokenizer = load_tokenizer(MINILM)
     torch.manual_seed(seed)
     model = Reranker(load_encoder(EncoderConfig(layers=1), word_table(tokenizer), StrmConfig()), 1).eval()
-    settings = settings_of(model, InputConfig(), QueryTypesConfig(), ["description", "location"])
+    settings = settings_of(model, InputConfig(), QueryTypesConfig(), ["description", "location"], weight=0.5)
     export(str(folder), model, tokenizer, settings, "# A card\n")
     return folder
 

@@ -226,9 +226,18 @@ def test_a_mistake_that_a_replica_finds_is_one_sentence(server: str) -> None:
 def test_a_search_is_retrieved_and_re_ranked(serving: str, model_folder: Path, index_folder: Path) -> None:
     settings = {"model": str(model_folder), "search.index": str(index_folder)}
     with application(serving, "found", **settings) as (url, _):
-        answer = httpx.post(f"{url}/search", json={"query": "where is the lighthouse", "depth": 5}, timeout=60)
+        asked = {"query": "where is the lighthouse", "depth": 5}
+        answer = httpx.post(f"{url}/search", json=asked, timeout=60)
         assert answer.status_code == 200, answer.text
         assert len(answer.json()["results"]) == 5
+        # The folder brings a weight of its own.
+        learnt = httpx.get(f"{url}/info", timeout=60).json()["first_stage_weight"]
+        same, alone = (
+            httpx.post(f"{url}/search", json={**asked, "first_stage_weight": weight}, timeout=60).json()["results"]
+            for weight in (learnt, 1)
+        )
+        assert [hit["id"] for hit in answer.json()["results"]] == [hit["id"] for hit in same]
+        assert [hit["first_stage_rank"] for hit in alone] == [1, 2, 3, 4, 5]
 
 
 def test_a_mistake_in_the_settings_is_one_line_on_the_command_line(tmp_path: Path) -> None:

@@ -100,32 +100,55 @@ class PerQuery:
         return {name: float(values.mean()) for name, values in self.values.items()}
 
 
+class JudgedRows:
+    """The rows of a run beside their judgments, to be measured under one score after another."""
+
+    def __init__(self, qrels: pa.Table, run: pa.Table) -> None:
+        """Take the rows of queries with a judgment; others are left out."""
+        if not qrels.num_rows:
+            raise DatasetError("There are no judgments to measure against: choose an evaluate.split that has some.")
+        self._queries = queries = _sorted_names(long_column(qrels, "query_id"))
+        self._counts = pc.is_in(run["query_id"].cast(queries.type), queries).to_numpy()
+        run = run.filter(pa.array(self._counts))
+        passages = _sorted_names(pa.chunked_array([long_column(table, "passage_id") for table in (qrels, run)]))
+        (judged_query, judged_passage), (self._of_query, self._passage) = (
+            (_numbers(table["query_id"], queries), _numbers(table["passage_id"], passages)) for table in (qrels, run)
+        )
+        pairs, first_rows = np.unique(judged_query * len(passages) + judged_passage, return_index=True)
+        if len(pairs) < qrels.num_rows:
+            raise DatasetError("The judgments name the same passage twice for a query: keep one of them.")
+        self._check_passages()
+        # Below 0 is "not relevant" to every metric here.
+        grades = np.maximum(qrels["relevance"].to_numpy().astype(np.int64), 0)
+        wanted = self._of_query * len(passages) + self._passage
+        nearest = np.searchsorted(pairs, wanted).clip(max=len(pairs) - 1)
+        self._grades = np.where(pairs[nearest] == wanted, grades[first_rows[nearest]], 0)
+        best = np.lexsort((-grades, judged_query))
+        self._judged = Graded(judged_query[best], grades[best], len(queries))
+
+    def measure(self, scores: NDArray[np.floating], metrics: Mapping[str, Metric] = METRICS) -> PerQuery:
+        """Measure the order that scores, one for each row of the run, put them in."""
+        scores = scores[self._counts]
+        if (bad := np.flatnonzero(np.isnan(scores))).size:
+            query_id = self._queries[self._of_query[bad[0]]].as_py()
+            raise DatasetError(f"The run has a score that is not a number for the query {query_id!r}: score it again.")
+        order = np.lexsort((-self._passage, -scores, self._of_query))
+        found = Graded(self._of_query[order], self._grades[order], len(self._queries))
+        values = {name: metric(found, self._judged) for name, metric in metrics.items()}
+        without = len(self._queries) - len(np.unique(self._of_query))
+        return PerQuery(self._queries.to_pylist(), values, num_without_results=without)
+
+    def _check_passages(self) -> None:
+        order = np.lexsort((self._passage, self._of_query))
+        again = (np.diff(self._of_query[order]) == 0) & (np.diff(self._passage[order]) == 0)
+        if again.any():
+            query_id = self._queries[self._of_query[order[again.argmax()]]].as_py()
+            raise DatasetError(f"The run names a passage twice for the query {query_id!r}: keep one of them.")
+
+
 def per_query(qrels: pa.Table, run: pa.Table, metrics: Mapping[str, Metric] = METRICS) -> PerQuery:
     """Measure a run for every query with a judgment; one without results scores 0, unjudged ones are left out."""
-    if not qrels.num_rows:
-        raise DatasetError("There are no judgments to measure against: choose an evaluate.split that has some.")
-    queries = _sorted_names(long_column(qrels, "query_id"))
-    run = run.filter(pc.is_in(run["query_id"].cast(queries.type), queries))
-    passages = _sorted_names(pa.chunked_array([long_column(table, "passage_id") for table in (qrels, run)]))
-    (judged_query, judged_passage), (of_query, passage) = (
-        (_numbers(table["query_id"], queries), _numbers(table["passage_id"], passages)) for table in (qrels, run)
-    )
-    pairs, first_rows = np.unique(judged_query * len(passages) + judged_passage, return_index=True)
-    if len(pairs) < qrels.num_rows:
-        raise DatasetError("The judgments name the same passage twice for a query: keep one of them.")
-    scores, grades = run["score"].to_numpy(), qrels["relevance"].to_numpy().astype(np.int64)
-    _check(queries, of_query, passage, scores)
-    # Below 0 is "not relevant" to every metric here.
-    grades = np.maximum(grades, 0)
-    wanted = of_query * len(passages) + passage
-    nearest = np.searchsorted(pairs, wanted).clip(max=len(pairs) - 1)
-    found_grades = np.where(pairs[nearest] == wanted, grades[first_rows[nearest]], 0)
-    order = np.lexsort((-passage, -scores, of_query))
-    found = Graded(of_query[order], found_grades[order], len(queries))
-    best = np.lexsort((-grades, judged_query))
-    judged = Graded(judged_query[best], grades[best], len(queries))
-    values = {name: metric(found, judged) for name, metric in metrics.items()}
-    return PerQuery(queries.to_pylist(), values, num_without_results=len(queries) - len(np.unique(of_query)))
+    return JudgedRows(qrels, run).measure(run["score"].to_numpy(), metrics)
 
 
 def _sorted_names(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -136,15 +159,3 @@ def _sorted_names(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def _numbers(column: pa.ChunkedArray, names: pa.Array) -> Ints:
     """Return each value's place among the sorted names."""
     return pc.index_in(column.cast(names.type), names).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
-
-
-def _check(queries: pa.Array, of_query: Ints, passage: Ints, scores: NDArray[np.float32]) -> None:
-    """Refuse what has no place in a ranking."""
-    if (bad := np.flatnonzero(np.isnan(scores))).size:
-        query_id = queries[of_query[bad[0]]].as_py()
-        raise DatasetError(f"The run has a score that is not a number for the query {query_id!r}: score it again.")
-    order = np.lexsort((passage, of_query))
-    again = (np.diff(of_query[order]) == 0) & (np.diff(passage[order]) == 0)
-    if again.any():
-        query_id = queries[of_query[order[again.argmax()]]].as_py()
-        raise DatasetError(f"The run names a passage twice for the query {query_id!r}: keep one of them.")

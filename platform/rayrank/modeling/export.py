@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import safetensors.torch
 import torch
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
@@ -58,6 +58,8 @@ class Settings(Section):
     query_types: QueryTypesConfig = QueryTypesConfig()
     types: tuple[str, ...] = ()
     """The query types seen in training, the most frequent first."""
+    first_stage_weight: float = Field(default=0.0, ge=0, le=1)
+    """How much the first stage's scores should count where they are known, as learnt on dev."""
 
 
 class Exported(NamedTuple):
@@ -85,11 +87,15 @@ def is_portable(model: Reranker, tokenizer: "PreTrainedTokenizerFast") -> bool:
     return bool(pair.input_ids == [cls, *first, sep, *second, sep] and pair.get("token_type_ids") == types)
 
 
-def settings_of(model: Reranker, inputs: InputConfig, query_types: QueryTypesConfig, types: Sequence[str]) -> Settings:
+def settings_of(
+    model: Reranker, inputs: InputConfig, query_types: QueryTypesConfig, types: Sequence[str], weight: float = 0.0
+) -> Settings:  # fmt: skip
     """Return what to keep of a model; STRM that changes nothing, as with all pieces visible, is off."""
     strm = model.encoder.strm if model.encoder.words is not None else StrmConfig(form="off")
     base = model.encoder.base.config.model_type
-    return Settings(base=base, strm=strm, input=inputs, query_types=query_types, types=tuple(types))
+    return Settings(
+        base=base, strm=strm, input=inputs, query_types=query_types, types=tuple(types), first_stage_weight=weight
+    )
 
 
 def check_output(folder: str) -> None:

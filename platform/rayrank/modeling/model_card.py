@@ -55,7 +55,9 @@ def gather(model: str, config: RunConfig, store: Store, license_name: str) -> Pr
     stage = STAGES[model]
     phases = [name for name in flow.plan(stage, config) if name in _PHASES]
     types = store.find("query_types", config) if config.input.query_type else None
-    rank = flow.RUNS[model]
+    runs = {model: flow.RUNS[model]}
+    if model == flow.last_run(config):
+        runs["fused"] = flow.RUNS["fused"]
     measured = [artifact.manifest for artifact in store.finished("evaluate")]
     return Provenance(
         model=model,
@@ -73,7 +75,7 @@ def gather(model: str, config: RunConfig, store: Store, license_name: str) -> Pr
         evaluations=[
             manifest
             for manifest in measured
-            if manifest["run"] == model and manifest["inputs"].get(rank) == flow.key(rank, config)
+            if (made_by := runs.get(manifest["run"])) and manifest["inputs"].get(made_by) == flow.key(made_by, config)
         ],
         query_types=types.manifest if types else {},
         revision=store.require(stage, config).manifest["revision"],
@@ -94,7 +96,8 @@ def write_card(
         "## Use\n\n"
         + _use(settings, portable)
         + (f"\n\n{eight_bits}." if eight_bits else "")
-        + _use_calibration(calibration),
+        + _use_calibration(calibration)
+        + _use_first_stage(origin, settings.first_stage_weight),
         "## Training\n\n" + _training(origin),
         "## Evaluation\n\n" + _evaluation(origin),
         "## Intended use and limits\n\n" + _limits(origin, settings, portable),
@@ -206,6 +209,16 @@ def _use_calibration(calibration: Calibration | None) -> str:
     return (
         f"\n\n`exported.calibration.apply(scores)` turns scores into the chance that a candidate of the first stage is "
         f"judged relevant: {calibration.finding()}."
+    )
+
+
+def _use_first_stage(origin: Provenance, weight: float) -> str:
+    if not weight:
+        return ""
+    return (
+        f"\n\nThe scores of {origin.first_stage} are meant to count {weight:g} beside the model's: order a query's "
+        f"candidates by `rayrank.evaluation.fusion.blend(scores, first_stage_scores, {weight:g})`. Where it is served, "
+        f"that is what `first_stage_scores` do."
     )
 
 

@@ -33,10 +33,12 @@ class RowSpec(NamedTuple):
 
 
 def table_one(config: RunConfig) -> list[RowSpec]:
-    """Return the rows of the paper's Table 1, but for those that would measure what another does."""
+    """Return the rows of the paper's Table 1 and one with the first stage's score blended in, but for those that would
+    measure what another does."""
+    first = config.candidates.first_stage
     bert = {"pretrain.enabled": False, "input.query_type": False, "strm.form": "off"}
     rows = [
-        RowSpec(config.candidates.first_stage.upper(), {}, config.candidates.first_stage),
+        RowSpec(first.upper(), {}, first),
         RowSpec("+ BERT", bert, "pointwise"),
         RowSpec(FULL, {}, "drbert"),
         RowSpec("- pre-training", {"pretrain.enabled": False}, "drbert"),
@@ -46,10 +48,12 @@ def table_one(config: RunConfig) -> list[RowSpec]:
         RowSpec("- listwise", {}, "pointwise"),
         RowSpec("- STRM", {"strm.form": "off"}, "drbert"),
     ]
+    if first == "bm25":
+        rows.append(RowSpec("+ BM25 score", {"listwise.enabled": True}, "fused"))
     full = next(row for row in rows if row.name == FULL)
     # Of two rows that measure the same, the full model comes before all, then the one that stands higher.
-    first = {flow.key("evaluate", _configured(config, row, 0)): row.name for row in [*reversed(rows), full]}
-    return [row for row in rows if row.name in first.values()]
+    kept = {flow.key("evaluate", _configured(config, row, 0)): row.name for row in [*reversed(rows), full]}
+    return [row for row in rows if row.name in kept.values()]
 
 
 def run(config: RunConfig, store: Store, rows: Sequence[RowSpec], seeds: Sequence[int], parallel: int) -> Ablation:

@@ -1,4 +1,5 @@
-"""What a model takes along to be served: how scores become probabilities, and pairs to check any server by."""
+"""What a model takes along to be served: how scores become probabilities, what the first stage counts beside them, and
+pairs to check any server by."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -61,6 +62,14 @@ def companions(
     except DatasetError as error:
         return Companions(None, golden, str(error))
     return Companions(calibration, golden, calibration.finding())
+
+
+def first_stage_weight(name: str, config: RunConfig, store: Store) -> float | None:
+    """Return how much the first stage counts beside the model of a run, None where nobody found out."""
+    if name != flow.last_run(config):
+        return None
+    blended = store.find("rank_fused", config)
+    return float(blended.manifest["weight"]) if blended else config.fusion.weight
 
 
 def _of_run(run: Artifact, config: RunConfig, store: Store) -> Calibration:

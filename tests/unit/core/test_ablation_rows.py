@@ -13,9 +13,9 @@ def names(preset: str) -> list[str]:
     return [row.name for row in table_one(PRESETS[preset]())]
 
 
-def test_the_paper_has_all_rows_of_its_table() -> None:
+def test_the_paper_has_all_rows_of_its_table_and_one_with_the_first_stage() -> None:
     parts = ["pre-training", "pointwise", "query type", "noise reduction", "listwise", "STRM"]
-    assert names("paper") == ["BM25", "+ BERT", FULL, *(f"- {part}" for part in parts)]
+    assert names("paper") == ["BM25", "+ BERT", FULL, *(f"- {part}" for part in parts), "+ BM25 score"]
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,18 @@ def test_the_paper_has_all_rows_of_its_table() -> None:
 )
 def test_a_row_that_measures_what_another_does_is_left_out(preset: str, missing: set[str]) -> None:
     assert set(names("paper")) - set(names(preset)) == {f"- {part}" for part in missing}
+
+
+def test_the_row_with_the_first_stage_blends_it_into_the_full_model() -> None:
+    for preset in ("paper", "monobert"):
+        row = next(row for row in table_one(PRESETS[preset]()) if row.name == "+ BM25 score")
+        config = apply(PRESETS[preset]().model_dump(), {**row.changes, "evaluate.run": row.run})
+        assert "rank_listwise" in flow.plan("evaluate", config)
+
+
+def test_candidates_that_come_in_no_order_have_no_row_for_their_scores() -> None:
+    config = apply(PRESETS["paper"]().model_dump(), {"candidates.first_stage": "provided"})
+    assert not [row for row in table_one(config) if row.run == "fused"]
 
 
 def test_a_share_of_a_gpu_counts_as_that_share(tmp_path: Path) -> None:

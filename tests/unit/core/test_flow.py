@@ -8,8 +8,8 @@ from rayrank import flow
 from rayrank.config import RunConfig
 from rayrank.overrides import build, dotted_keys
 
-MODELS = {"pointwise", "noise", "noise_report", "listwise", "rank_pointwise", "rank_listwise"}
-LISTWISE = {"listwise", "rank_listwise"}
+MODELS = {"pointwise", "noise", "noise_report", "listwise", "rank_pointwise", "rank_listwise", "rank_fused"}
+LISTWISE = {"listwise", "rank_listwise", "rank_fused"}
 PRETRAINED = {"pretrain"} | MODELS
 ENCODER = {"query_typer"} | PRETRAINED
 CANDIDATES = {"candidates", "evaluate"} | MODELS
@@ -44,6 +44,7 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "candidates.k1": ("0.8", CANDIDATES),
     "candidates.b": ("0.7", CANDIDATES),
     "candidates.partition_queries": ("10", CANDIDATES),
+    "fusion.weight": ("0.3", {"rank_fused"}),
     "evaluate.run": ("mine.trec", EVALUATE),
     "evaluate.baseline": ("bm25", EVALUATE),
     "evaluate.split": ("dev", EVALUATE),

@@ -163,6 +163,23 @@ def test_a_trained_model_is_exported_with_its_own_figures_and_no_others(
     assert opened.settings.strm == config.strm
 
 
+def test_the_weight_of_the_first_stage_goes_with_the_model_it_was_learnt_beside(
+    trained: tuple[RunConfig, Store], tmp_path: Path
+) -> None:
+    config, store = trained
+    made("rank_fused", config, store, weight=0.35)
+    evaluated(config, store, "fused", 0.77)
+
+    for name in ("drbert", "pointwise"):
+        run(str(tmp_path / name), name, "mit", config, store)
+
+    weights = [load(str(tmp_path / name)).settings.first_stage_weight for name in ("drbert", "pointwise")]
+    cards = [(tmp_path / name / "README.md").read_text() for name in ("drbert", "pointwise")]
+    assert weights == [0.35, 0.0]
+    for sign in ("blend(scores, first_stage_scores, 0.35)", "0.7700"):
+        assert [sign in card for card in cards] == [True, False]
+
+
 def test_a_model_that_is_not_trained_yet_is_missed_by_the_name_of_its_job(tmp_path: Path) -> None:
     with pytest.raises(MissingArtifact, match=r"The listwise artifact .* run python -m jobs\.train_listwise"):
         run(str(tmp_path / "out"), "drbert", "unknown", RunConfig(), Store(str(tmp_path / "storage")))

@@ -37,6 +37,7 @@ SIZES = {
     "max_position_embeddings": 64,
     "initializer_range": 0.5,
 }
+WEIGHT = 0.7
 PASSAGES = ["a bogue is a fish", "fish", "numbers of bogues " * 30, "what", "a number", "", "bogue bogue"]
 
 
@@ -52,7 +53,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     curve = fit(np.arange(40) / 10 - 2, np.arange(40) % 3 > 0, np.arange(40) % 4, "platt")
     for name, types in (("types", True), ("plain", False)):
         inputs = InputConfig(length=48, query_length=16, query_type=types)
-        settings = settings_of(model, inputs, QueryTypesConfig(), ["description", "location"] if types else [])
+        settings = settings_of(model, inputs, QueryTypesConfig(), ["description", "location"] if types else [], WEIGHT)
         extras = (int8(onnx_graph(model)), curve) if types else (None, None)
         export(str(place / name), model, tokenizer, settings, "# A card\n", *extras)
     return place
@@ -158,7 +159,7 @@ def test_an_explanation_is_of_the_score_that_is_served(shared: ServedModel) -> N
 def test_a_deadline_scores_the_first_stages_best_first(types: Path) -> None:
     model = opened(types, **{"batching.tokens": "48"})
     passages, first = ["fish " * 42] * 4000, np.arange(4000) % 1999
-    (answer,) = asked(model, Ask("what", passages, "location", first.tolist(), deadline_ms=300))
+    (answer,) = asked(model, Ask("what", passages, "location", first.tolist(), deadline_ms=800))
     asyncio.run(model.close())
 
     assert answer.partial
@@ -216,6 +217,20 @@ def test_the_first_stage_counts_as_much_as_it_is_weighed() -> None:
     assert ranked([1.0, 2.0], [1e308, -1e308], 0.9) == [0, 1]
     assert ranked([1.0, 2.0], [3.0, 3.0], 0.9) == [1, 0]
     assert ranked([None], [1.0], 0.5) == []
+
+
+def test_scores_of_a_first_stage_count_what_was_learnt_unless_a_weight_is_sent(shared: ServedModel) -> None:
+    first = list(np.random.default_rng(0).permutation(len(PASSAGES)).astype(float))
+    weights = (None, WEIGHT, 0.0, 1.0)
+
+    learnt, same, alone, other = asked(
+        shared, *(Ask("what is a bogue", PASSAGES, None, first, weight) for weight in weights)
+    )
+
+    assert learnt.order == same.order == ranked(learnt.logits, first, WEIGHT)
+    assert alone.order == ranked(alone.logits, None, 0.0) != learnt.order
+    assert other.order == np.argsort(-np.array(first)).tolist()
+    assert asyncio.run(shared.info()).first_stage_weight == WEIGHT
 
 
 def test_a_full_queue_refuses(types: Path) -> None:

@@ -110,6 +110,12 @@ def test_our_own_fields_reach_the_model(api: str, scorer: Any) -> None:
         assert {key: getattr(ask, key) for key in own} == own
 
 
+def test_without_a_weight_what_the_model_learnt_is_left_to_it(api: str, scorer: Any) -> None:
+    for route, name in (("rerank", "texts"), ("v1/rerank", "documents"), ("v2/rerank", "documents")):
+        post(f"{api}/{route}", {"query": QUERY, name: TEXTS, "first_stage_scores": [3, 2, 1.5]})
+        assert scorer.asks[-1].first_stage_weight is None
+
+
 def test_an_answer_cut_short_by_the_deadline_says_so(api: str) -> None:
     body = {"query": QUERY, "documents": TEXTS, "deadline_ms": 0.5}
     answer = post(f"{api}/v1/rerank", body)
