@@ -1,5 +1,6 @@
 """A phase on a group of Ray Train workers that may die, followed from the driver."""
 
+import io
 import logging
 import os
 import signal
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.fs
 import ray
 import ray.train
@@ -36,6 +38,37 @@ logger = logging.getLogger(__name__)
 
 Report = Callable[[Log], bool]
 """Hears of every dev measurement, in the driver, and answers whether training shall go on."""
+
+
+class WholeJson(pyarrow.fs.FSSpecHandler):  # type: ignore[misc]
+    """An artifact's file system for Ray Train, whose list of checkpoints is there whole or not at all.
+
+    Ray Train writes it in place; killed in the middle, it would leave a list that no later try could read.
+    """
+
+    def __init__(self, artifact: Artifact) -> None:
+        super().__init__(artifact.filesystem)
+        self._artifact = artifact
+
+    def open_output_stream(self, path: str, metadata: object) -> pa.PythonFile:
+        if not path.endswith(".json"):
+            return super().open_output_stream(path, metadata)
+        name = path.removeprefix(self._artifact.path(""))
+        return pa.PythonFile(_Whole(self._artifact, name), mode="w")
+
+
+class _Whole(io.BytesIO):
+    """A small file that is written when it is closed."""
+
+    def __init__(self, artifact: Artifact, name: str) -> None:
+        super().__init__()
+        self._artifact, self._name = artifact, name
+
+    def close(self) -> None:
+        if not self.closed:
+            with self._artifact.create(self._name) as stream:
+                stream.write(self.getvalue())
+        super().close()
 
 
 class LostWorkers(TrainingStopped):
@@ -68,7 +101,7 @@ def run_phase(
     settings = ray.train.RunConfig(
         name=RUN,
         storage_path=artifact.path("").rstrip("/"),
-        storage_filesystem=pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(artifact.filesystem)),
+        storage_filesystem=pyarrow.fs.PyFileSystem(WholeJson(artifact)),
         failure_config=ray.train.FailureConfig(max_failures=resources.retries),
         checkpoint_config=ray.train.CheckpointConfig(num_to_keep=1),
     )

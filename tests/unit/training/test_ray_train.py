@@ -1,21 +1,25 @@
 """What a worker and the driver say to each other, without Ray: queues of the standard library stand in for its own."""
 
 import logging
+import pickle
 import queue
 from contextlib import nullcontext
 from dataclasses import asdict
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow.fs
 import pytest
 import ray.util.queue
 import torch
 
+from rayrank.artifacts import Artifact
 from rayrank.config import ListwiseConfig, ResourcesConfig, TrainingConfig
 from rayrank.errors import TrainingStopped
 from rayrank.training import ray_worker
 from rayrank.training.loop import Log
-from rayrank.training.ray_train import Report, _followed
+from rayrank.training.ray_train import Report, WholeJson, _followed
 from rayrank.training.ray_worker import _wanted, work
 
 
@@ -103,3 +107,17 @@ def test_a_batch_that_does_not_fit_is_the_sentence_that_says_so(monkeypatch: pyt
             lambda: (torch.nn.Linear(1, 1), SimpleNamespace()),  # type: ignore[arg-type,return-value]
             ListwiseConfig(batch_size=8), TrainingConfig(), resources, board, None,
         )  # fmt: skip
+
+
+def test_a_list_of_checkpoints_stays_whole_until_the_next_one_is(tmp_path: Path) -> None:
+    storage = pyarrow.fs.PyFileSystem(WholeJson(Artifact(str(tmp_path), "listwise", "1a2b")))
+    there = pickle.loads(pickle.dumps(storage))  # Ray Train's controller is another process
+    there.create_dir(str(tmp_path / "listwise/1a2b/checkpoints"))
+    file = tmp_path / "listwise/1a2b/checkpoints/checkpoint_manager_snapshot.json"
+    for number in range(3):
+        with there.open_output_stream(str(file)) as stream:
+            stream.write(f"whole {number}".encode())
+            stream.flush()
+            assert number == 0 or file.read_text() == f"whole {number - 1}"
+        assert file.read_text() == f"whole {number}"
+    assert list(file.parent.iterdir()) == [file]
