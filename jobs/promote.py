@@ -2,7 +2,8 @@
 
 --to is the URL of Ray's dashboard, where a running Serve changes its model without dropping a request, or a Serve
 config file, which is changed in place. --back returns to the model before. Replayed queries are lines of
-{"query": ..., "documents": [...], "relevance": [...]}, relevance if judged; without them the golden pairs are asked.
+{"query": ..., "documents": [...], "relevance": [...], "first_stage_scores": [...]}, the last two if there are any;
+without queries the golden pairs are asked.
 """
 
 from pathlib import Path
@@ -59,22 +60,29 @@ def _checked(settings: "Settings") -> tuple["Exported", str]:
 
 def _compared(arguments: Arguments, exported: "Exported", endpoint: Any, config: RunConfig) -> str:
     """Ask the live model the same and refuse one that is worse."""
-    from serve.promotion import difference, golden_replays, new_scores, read_replays
+    from serve.promotion import as_shown, difference, golden_replays, new_scores, read_replays
 
     if arguments.judgments and not arguments.queries:
         raise ConfigError(f"--judgments {arguments.judgments} judges nothing: name the queries with --queries FILE.")
     asked = arguments.queries
     replays = read_replays(asked, arguments.judgments) if asked else golden_replays(exported.golden)
     try:
-        answers = [endpoint.scores(replay) for replay in replays]
+        answers, weight = [endpoint.scores(replay) for replay in replays], endpoint.first_stage_weight()
     except RayrankError as error:
         if arguments.force:
             return f"not compared: {error}"
         raise
-    found = difference(replays, answers, new_scores(exported, replays), config.evaluate)
+    new_weight = exported.settings.first_stage_weight
+    live, new = as_shown(replays, answers, weight), as_shown(replays, new_scores(exported, replays), new_weight)
+    found = difference(replays, live, new, config.evaluate)
     if (objection := found.objection()) and not arguments.force:
         raise ConfigError(f"--model {arguments.model} is not promoted: {objection}; --force promotes it all the same.")
-    return found.finding()
+    if new_weight == weight or any(replay.first_stage_scores for replay in replays):
+        return found.finding()
+    return (
+        f"{found.finding()}; first-stage scores count {new_weight:g} from now on, not {weight:g}, which none of these "
+        f"queries had first_stage_scores to show"
+    )
 
 
 def _confirmed(exported: "Exported", endpoint: Any, target: "Target", live: "Live", force: bool) -> str:

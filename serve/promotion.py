@@ -16,6 +16,7 @@ import pyarrow as pa
 from rayrank.config import EvaluateConfig
 from rayrank.errors import ConfigError, DatasetError
 from rayrank.evaluation.agreement import kendall_tau, rank_biased_overlap
+from rayrank.evaluation.fusion import blend
 from rayrank.evaluation.metrics import METRICS, per_query
 from rayrank.evaluation.significance import Comparison, Interval, compare, mean_interval
 from rayrank.evaluation.table import difference_text, p_text
@@ -45,6 +46,7 @@ class Replay:
     passages: Sequence[str]
     query_type: str | None = None
     relevance: Sequence[int] | None = None
+    first_stage_scores: Sequence[float] | None = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,10 @@ class Endpoint:
         info = self._send("/info")
         return bool(info["backend"] == "torch" and info["device"] == "cpu")
 
+    def first_stage_weight(self) -> float:
+        """Return what the first stage's scores count; nothing with a version that does not say."""
+        return float(self._send("/info").get("first_stage_weight", 0))
+
     def _send(self, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data, self._headers)
@@ -164,6 +170,15 @@ def new_scores(exported: Exported, replays: Sequence[Replay]) -> list[list[float
     values = score(exported, queries, [passage for replay in replays for passage in replay.passages], types)
     ends = np.cumsum([len(replay.passages) for replay in replays])
     return [part.tolist() for part in np.split(values, ends[:-1])]
+
+
+def as_shown(replays: Sequence[Replay], logits: Sequence[Sequence[float]], weight: float) -> list[Sequence[float]]:
+    """Return what clients see ordered: logits, with the first stage's scores blended in where a replay has them."""
+    return [
+        scores if replay.first_stage_scores is None
+        else blend(np.asarray(scores), np.asarray(replay.first_stage_scores), weight).tolist()
+        for replay, scores in zip(replays, logits, strict=True)
+    ]  # fmt: skip
 
 
 def difference(
@@ -224,9 +239,14 @@ def _replay(entry: dict[str, Any], judged: dict[tuple[str, str], int] | None) ->
     if judged is not None:
         query_id = str(entry["query_id"])
         relevance = [judged.get((query_id, str(document["id"])), 0) for document in documents]
-    if relevance is not None and len(relevance) != len(texts):
-        raise ValueError(f"relevance has {len(relevance)} values for {len(texts)} documents")
-    return Replay(str(entry["query"]), texts, entry.get("query_type"), relevance and [int(each) for each in relevance])
+    first = entry.get("first_stage_scores")
+    for name, values in (("relevance", relevance), ("first_stage_scores", first)):
+        if values is not None and len(values) != len(texts):
+            raise ValueError(f"{name} has {len(values)} values for {len(texts)} documents")
+    return Replay(
+        str(entry["query"]), texts, entry.get("query_type"),
+        relevance and [int(each) for each in relevance], first and [float(each) for each in first],
+    )  # fmt: skip
 
 
 def _judgments(file: str) -> Iterator[tuple[tuple[str, str], int]]:

@@ -66,7 +66,8 @@ def golden_model(folder: Path, seed: int) -> Path:
     pairs = [
         GoldenPair(query=queries[row], query_type="location", passage=passages[row], score=scores[row]) for row in order
     ]
-    export(str(folder), plain.model, plain.tokenizer, plain.settings, "# A card\n", golden=pairs)
+    settings = plain.settings.model_copy(update={"first_stage_weight": seed / 4})
+    export(str(folder), plain.model, plain.tokenizer, settings, "# A card\n", golden=pairs)
     return folder
 
 
@@ -156,6 +157,7 @@ def test_promotion_and_return_under_load_fail_no_request(cluster: Cluster) -> No
     assert there.returncode == 0, there.stderr
     assert back.returncode == 0, back.stderr
     assert "the endpoint answers with it: 24 golden pairs" in there.stdout
+    assert "first-stage scores count 0.25 from now on, not 0, which none of these queries" in there.stdout
     assert f"{cluster.old} is back in place of {cluster.new}" in back.stdout
     assert np.allclose(new, wanted(cluster.new), atol=1e-4)
     assert np.allclose(old, wanted(cluster.old), atol=1e-4)

@@ -1,6 +1,7 @@
 """What a new model is asked, what it is compared by, and what speaks against it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from rayrank.config import EvaluateConfig
 from rayrank.errors import ConfigError, DatasetError
 from rayrank.modeling.golden import GoldenPair
-from serve.promotion import Replay, difference, golden_replays, promoted, read_replays, turned_back
+from serve.promotion import Replay, as_shown, difference, golden_replays, promoted, read_replays, turned_back
 from serve.targets import Live
 
 CONFIG = EvaluateConfig(resamples=500)
@@ -28,12 +29,12 @@ def test_queries_are_read_with_their_documents_and_judgments(tmp_path: Path) -> 
     file = write(
         tmp_path / "queries.jsonl",
         {"query": "who", "documents": ["a", {"id": 7, "text": "b"}], "relevance": [0, 2]},
-        {"query": "where", "documents": ["c"], "query_type": "location"},
+        {"query": "where", "documents": ["c"], "query_type": "location", "first_stage_scores": [12]},
     )
 
     assert read_replays(file, None) == [
         Replay("who", ["a", "b"], relevance=[0, 2]),
-        Replay("where", ["c"], "location"),
+        Replay("where", ["c"], "location", first_stage_scores=[12.0]),
     ]
 
 
@@ -52,6 +53,8 @@ def test_judgments_of_a_qrels_file_find_their_documents_by_id(tmp_path: Path) ->
         ('{"query": "q"}', "'documents' is missing"),
         ('{"query": "q", "documents": []}', "documents is empty"),
         ('{"query": "q", "documents": ["a"], "relevance": [1, 0]}', "relevance has 2 values for 1 documents"),
+        ('{"query": "q", "documents": ["a"], "first_stage_scores": []}', "first_stage_scores has 0 values for 1 doc"),
+        ('{"query": "q", "documents": ["a"], "first_stage_scores": ["x"]}', "could not convert string to float"),
     ],
 )
 def test_a_line_that_is_no_query_is_told_by_its_number(line: str, reason: str, tmp_path: Path) -> None:
@@ -116,6 +119,18 @@ def test_without_judgments_a_model_that_agrees_in_nothing_is_objected_to() -> No
     assert like.tau > 0.6
     assert "Kendall's tau with the live model is" in unlike.objection()
     assert like.overlap > unlike.overlap
+
+
+def test_a_model_is_judged_by_the_order_that_its_own_weight_of_the_first_stage_gives() -> None:
+    answered = [int(np.argmax(scores)) for scores in LIVE]
+    # The first stage has the answer at the end, and the logits, which are the same, at the top.
+    first = [[float(place != answer) for place in range(10)] for answer in answered]
+    replays = [replace(replay, first_stage_scores=scores) for replay, scores in zip(JUDGED, first, strict=True)]
+
+    found = difference(replays, as_shown(replays, LIVE, 0.0), as_shown(replays, LIVE, 1.0), CONFIG)
+
+    assert "MRR@10 falls by 0.9000" in found.objection()
+    assert as_shown(JUDGED, LIVE, 1.0) == LIVE
 
 
 def test_equal_scores_are_measured_in_the_order_they_were_given() -> None:
