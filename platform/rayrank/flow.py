@@ -82,6 +82,7 @@ FLOW: dict[str, Step] = {
         lambda config: ("corpus",),
         "jobs.pretrain",
         ignores=("training.dev_queries",),
+        version=2,
     ),
     "pointwise": Step(
         (*_MODEL, "pointwise"),

@@ -96,14 +96,18 @@ class Encoder(nn.Module):
             return None
         return tuple(state.flatten(0, 1).index_select(0, self._places)[None] for state in states)
 
-    def forward(self, batch: PaddedBatch | PackedBatch) -> Tensor:
-        """Return the last layer's states: (batch, length, hidden), or (1, length, hidden) of a packed batch."""
+    def forward(self, batch: PaddedBatch | PackedBatch, spelled: Tensor | None = None) -> Tensor:
+        """Return the last layer's states: (batch, length, hidden), or (1, length, hidden) of a packed batch.
+
+        `spelled` has the ids whose pieces make the words, where the batch reads others in the place of some.
+        """
+        spelled = batch.ids if spelled is None else spelled
         if isinstance(batch, PackedBatch):
-            return self._packed(batch)
+            return self._packed(batch, spelled)
         mask = batch.attention_mask
         options: dict[str, Any] = {}
         if self.words is not None:
-            allowed = padded_mask(batch.ids, mask, self.words, self.strm.representative)
+            allowed = padded_mask(spelled, mask, self.words, self.strm.representative)
             if self._per_layer:
                 options["layer_masks"] = LayerMasks(mask.bool(), allowed, self._scaled_bias())
             else:
@@ -113,9 +117,9 @@ class Encoder(nn.Module):
         states: Tensor = self.base(batch.ids, attention_mask=mask, **options).last_hidden_state
         return states
 
-    def _packed(self, batch: PackedBatch) -> Tensor:
+    def _packed(self, batch: PackedBatch, spelled: Tensor) -> Tensor:
         learns = torch.is_grad_enabled()
-        masks = self._spread_masks(batch) if learns else self._row_masks(batch)
+        masks = self._spread_masks(batch, spelled) if learns else self._row_masks(batch, spelled)
         options: dict[str, Any] = {"layer_masks": masks}
         if getattr(self.base.config, "type_vocab_size", 0) > 1:
             options["token_type_ids"] = batch.token_types[None]
@@ -125,17 +129,17 @@ class Encoder(nn.Module):
         states: Tensor = self.base(batch.ids[None], position_ids=places, **options).last_hidden_state
         return states
 
-    def _row_masks(self, batch: PackedBatch) -> RowMasks:
+    def _row_masks(self, batch: PackedBatch, spelled: Tensor) -> RowMasks:
         seq = batch.seq.to(torch.int32)
         codes = PackedCodes(seq, seq, seq)
         if self.words is not None:
-            codes = packed_codes(batch.ids, seq, self.words, self.strm.representative)
+            codes = packed_codes(spelled, seq, self.words, self.strm.representative)
         return row_masks(codes, batch, self._scaled_bias())
 
-    def _spread_masks(self, batch: PackedBatch) -> SpreadMasks:
+    def _spread_masks(self, batch: PackedBatch, spelled: Tensor) -> SpreadMasks:
         spread, allowed = rectangle(batch), None
         if self.words is not None:
-            ids = batch.ids[spread.positions].view(spread.present.shape)
+            ids = spelled[spread.positions].view(spread.present.shape)
             allowed = padded_mask(ids, spread.present, self.words, self.strm.representative)
         masks = LayerMasks(spread.present, allowed, self._scaled_bias())
         return SpreadMasks(spread, masks, bounds_of(batch.offsets, batch.longest))

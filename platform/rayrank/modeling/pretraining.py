@@ -10,6 +10,7 @@ from transformers.models.bert.modeling_bert import BertPooler, BertPredictionHea
 
 from rayrank.config import RunConfig
 from rayrank.errors import ConfigError
+from rayrank.losses import NOTHING
 from rayrank.modeling.batches import PackedBatch, PaddedBatch
 from rayrank.modeling.encoder import Encoder, load_encoder, quiet
 from rayrank.pretrained import locate
@@ -34,12 +35,16 @@ class PretrainingModel(nn.Module):
             nn.init.normal_(layer.weight, std=config.initializer_range)
             nn.init.zeros_(layer.bias)
 
-    def forward(self, batch: PaddedBatch | PackedBatch, masked: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: PaddedBatch | PackedBatch, masked: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return (masked, vocabulary) logits of the positions in question and (batch, 2) logits of the pairs.
 
-        `masked` counts positions through the batch, row after row: only those are worth a whole vocabulary.
+        `masked` counts positions through the batch, row after row: only those are worth a whole vocabulary. `labels`
+        is what was there, by which alone words are told: a masked piece stays a piece of its word.
         """
-        states = self.encoder(batch).flatten(0, 1)
+        ids = batch.ids.flatten()
+        # What fills the masked positions up is the first one, which has no label and is never masked.
+        spelled = ids.scatter(0, masked, torch.where(labels == NOTHING, ids[masked], labels)).view_as(batch.ids)
+        states = self.encoder(batch, spelled).flatten(0, 1)
         chosen = self.transform(states.index_select(0, masked))
         firsts = states.index_select(0, batch.firsts()[: batch.num_inputs])
         pairs = self.next_sentence(self.pooler(firsts[:, None]))

@@ -117,7 +117,7 @@ class Pretraining:
 
     def loss(self, model: nn.Module, prepared: Batch) -> tuple[Tensor, Tensor]:
         """Return the loss, and as scores by how much each pair's halves seem to belong together."""
-        mlm_logits, nsp_logits = model(prepared.inputs, prepared.masked)
+        mlm_logits, nsp_logits = model(prepared.inputs, prepared.masked, prepared.labels)
         loss = losses.pretraining(mlm_logits, prepared.labels, prepared.of_example, nsp_logits, prepared.is_next)
         return loss, nsp_logits[:, NEXT] - nsp_logits[:, 1 - NEXT]
 

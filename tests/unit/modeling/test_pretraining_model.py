@@ -13,12 +13,13 @@ from transformers import BertConfig, BertForPreTraining, BertModel, ElectraConfi
 
 from rayrank.config import EncoderConfig, PretrainConfig, RunConfig
 from rayrank.errors import ConfigError
+from rayrank.losses import NOTHING
 from rayrank.modeling.batches import PaddedBatch
 from rayrank.modeling.encoder import Encoder
 from rayrank.modeling.pretraining import PretrainingModel, build
-from rayrank.text.words import CONTINUES, STARTS
+from rayrank.text.words import ALONE, CONTINUES, STARTS
 
-LENGTH = 32
+LENGTH, MASK = 32, 3
 
 
 def tiny_config(layers: int = 2) -> BertConfig:
@@ -42,19 +43,19 @@ def saved_folder(folder: Path, model: Any) -> RunConfig:
     return RunConfig(encoder=EncoderConfig(name=str(folder), dropout=0), pretrain=PretrainConfig(length=LENGTH))
 
 
-def random_batch() -> tuple[PaddedBatch, torch.Tensor]:
+def random_batch() -> tuple[PaddedBatch, torch.Tensor, torch.Tensor]:
     torch.manual_seed(1)
-    ids = torch.randint(5, 45, (3, 12))
-    return PaddedBatch(ids, torch.ones_like(ids), torch.zeros_like(ids)), torch.tensor([2, 3, 15, 30])
+    ids, masked = torch.randint(5, 45, (3, 12)), torch.tensor([2, 3, 15, 30])
+    return PaddedBatch(ids, torch.ones_like(ids), torch.zeros_like(ids)), masked, ids.flatten()[masked]
 
 
 def test_the_heads_of_a_checkpoint_are_its_own(tmp_path: Path) -> None:
     theirs = BertForPreTraining(tiny_config()).eval()
     config = saved_folder(tmp_path, theirs)
-    batch, masked = random_batch()
+    batch, masked, labels = random_batch()
 
     with torch.no_grad():
-        mlm, nsp = build(config, None).eval()(batch, masked)
+        mlm, nsp = build(config, None).eval()(batch, masked, labels)
         own = theirs(batch.ids, attention_mask=batch.attention_mask, token_type_ids=batch.token_types)
 
     assert torch.allclose(mlm, own.prediction_logits.flatten(0, 1)[masked], atol=1e-5)
@@ -64,9 +65,9 @@ def test_the_heads_of_a_checkpoint_are_its_own(tmp_path: Path) -> None:
 def test_a_checkpoint_without_heads_gets_fresh_ones(tmp_path: Path) -> None:
     base = BertModel(tiny_config())
     model = build(saved_folder(tmp_path, base), None)
-    batch, masked = random_batch()
+    batch, masked, labels = random_batch()
 
-    mlm, nsp = model(batch, masked)
+    mlm, nsp = model(batch, masked, labels)
 
     assert (mlm.shape, nsp.shape) == ((4, 45), (3, 2))
     assert torch.equal(model.pooler.dense.weight, base.pooler.dense.weight)
@@ -81,13 +82,13 @@ def test_the_decoder_stays_the_word_embeddings_through_saving_and_loading(tmp_pa
             weights.add_(torch.randn_like(weights))
     save_file(source.state_dict(), tmp_path / "model.safetensors")
     model.load_state_dict(load_file(tmp_path / "model.safetensors"))
-    batch, masked = random_batch()
+    batch, masked, labels = random_batch()
 
     with torch.no_grad():
-        assert torch.equal(model(batch, masked)[0], source(batch, masked)[0])
+        assert torch.equal(model(batch, masked, labels)[0], source(batch, masked, labels)[0])
         chosen = model.transform(model.encoder(batch).flatten(0, 1)[masked])
         words = model.encoder.base.get_input_embeddings().weight
-        assert torch.allclose(model(batch, masked)[0], functional.linear(chosen, words, model.bias))
+        assert torch.allclose(model(batch, masked, labels)[0], functional.linear(chosen, words, model.bias))
 
 
 def test_an_encoder_of_another_kind_is_refused_with_the_way_out(tmp_path: Path) -> None:
@@ -114,12 +115,31 @@ def test_strm_hides_a_words_first_piece_from_the_pairs_head(strm: bool) -> None:
     words = np.full(45, STARTS, np.int8)
     words[40:] = CONTINUES
     model = tiny_model(words if strm else None, layers=1).eval()
-    batch, masked = random_batch()
+    batch, masked, labels = random_batch()
     batch.ids[:, 4], batch.ids[:, 5] = 10, 41  # One word of two pieces; the second stands for it.
     other = copy.deepcopy(batch)
     other.ids[:, 4] = 11
 
     with torch.no_grad():
-        before, after = model(batch, masked)[1], model(other, masked)[1]
+        before, after = model(batch, masked, labels)[1], model(other, masked, labels)[1]
 
     assert torch.allclose(before, after, atol=1e-7) == strm
+
+
+@pytest.mark.parametrize("read", [MASK, 20, 41])
+def test_a_masked_piece_stays_a_piece_of_its_word(read: int) -> None:
+    words = np.full(45, STARTS, np.int8)
+    words[40:], words[MASK] = CONTINUES, ALONE
+    model = tiny_model(words, layers=1).eval()
+    batch, *_ = random_batch()
+    batch.ids[:, 4], batch.ids[:, 5] = 10, read  # One word of two pieces, the second masked; it stands for the word.
+    other = copy.deepcopy(batch)
+    other.ids[:, 4] = 11
+    masked = torch.tensor([5, 17, 29, 0])
+    labels = torch.tensor([41, 41, 41, NOTHING])
+
+    with torch.no_grad():
+        (guess, pair), (other_guess, other_pair) = (model(each, masked, labels) for each in (batch, other))
+
+    assert torch.allclose(pair, other_pair, atol=1e-7)
+    assert not torch.allclose(guess[:3], other_guess[:3], rtol=0, atol=1e-5)

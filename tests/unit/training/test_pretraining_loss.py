@@ -21,6 +21,7 @@ from rayrank.modeling.packed_attention import compile_layers
 from rayrank.modeling.pretraining import PretrainingModel
 from rayrank.text.pairs import Ragged
 from rayrank.text.sentences import ENDS
+from rayrank.text.words import ALONE, CONTINUES, STARTS
 from rayrank.training.loop import Log, fit
 from rayrank.training.pretraining import Pretraining, Vocabulary
 
@@ -46,13 +47,13 @@ def vocabulary(end: int) -> Vocabulary:
     return Vocabulary(CLS, SEP, PAD, MASK, ids < FIRST, np.where(ids == end, ENDS, 0).astype(np.uint8))
 
 
-def tiny_model(dropout: float = 0.0) -> PretrainingModel:
+def tiny_model(dropout: float = 0.0, words: np.ndarray | None = None) -> PretrainingModel:
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=45, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
         max_position_embeddings=LENGTH, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
     )  # fmt: skip
-    return PretrainingModel(Encoder(BertModel(config), None))
+    return PretrainingModel(Encoder(BertModel(config), words))
 
 
 def topics() -> Pretraining:
@@ -120,8 +121,9 @@ def test_the_loss_of_a_batch_is_that_of_its_parts() -> None:
     assert torch.allclose(scores, torch.cat([s for _, s in parts]), atol=1e-5)
 
 
-def test_a_packed_batch_asks_for_the_same_pieces_and_has_the_same_loss_and_gradients() -> None:
-    phase, model = topics(), tiny_model().eval()
+@pytest.mark.parametrize("words", [None, np.array([ALONE] * FIRST + [STARTS, CONTINUES] * 20, np.int8)])
+def test_a_packed_batch_asks_for_the_same_pieces_and_has_the_same_loss_and_gradients(words: np.ndarray | None) -> None:
+    phase, model = topics(), tiny_model(words=words).eval()
     padded = phase.batch(phase.examples(0)[:13])
     packed = phase._packed(padded)
 
