@@ -1,7 +1,6 @@
 """What every job does around its stages: read the command line, start Ray quietly, sum up, explain mistakes."""
 
 import argparse
-import hashlib
 import json
 import logging
 import os
@@ -19,11 +18,9 @@ from rayrank import overrides
 from rayrank.artifacts import Artifact, Store
 from rayrank.config import RunConfig
 from rayrank.datasets import absolute, fingerprint, open_source
-from rayrank.datasets.labelled import labels_digest
-from rayrank.errors import ConfigError, RayrankError, StorageError
-from rayrank.flow import RUNS
+from rayrank.errors import RayrankError, StorageError
+from rayrank.outside import digested
 from rayrank.presets import PRESETS
-from rayrank.pretrained import content_digest
 from rayrank.progress import keep_screen, say, screen
 
 Arguments = argparse.Namespace
@@ -56,31 +53,7 @@ def configure(arguments: Arguments, extra: Sequence[str] = ()) -> RunConfig:
     dataset = config.dataset.model_copy(update={"source": source})
     provided = config.candidates.first_stage == "provided"
     dataset = dataset.model_copy(update={"fingerprint": fingerprint(open_source(dataset), provided)})
-    runs = _digest(config.evaluate.run) + (_digest(config.evaluate.baseline) if config.evaluate.baseline else "")
-    labels = labels_digest(config.typer.labels, "typer.labels") if config.typer.labels else ""
-    encoder = content_digest(config.encoder.name, "encoder.name")
-    tokenizer = content_digest(config.text.tokenizer, "text.tokenizer")
-    return config.model_copy(
-        update={
-            "dataset": dataset,
-            "encoder": config.encoder.model_copy(update={"fingerprint": encoder}),
-            "text": config.text.model_copy(update={"fingerprint": tokenizer}),
-            "typer": config.typer.model_copy(update={"fingerprint": labels}),
-            "evaluate": config.evaluate.model_copy(update={"fingerprint": runs}),
-        }
-    )
-
-
-def _digest(run: str) -> str:
-    if run in RUNS:
-        return ""
-    try:
-        return hashlib.sha256(Path(run).read_bytes()).hexdigest()[:16]
-    except OSError as error:
-        names = ", ".join(RUNS)
-        raise ConfigError(
-            f"The run {run} cannot be read: {error.strerror}; name a TREC run file or one of {names}."
-        ) from None
+    return digested(config.model_copy(update={"dataset": dataset}))
 
 
 Plan = Callable[[RunConfig], Sequence[tuple[str, RunConfig]]]

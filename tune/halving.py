@@ -14,7 +14,7 @@ from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from rayrank.progress import say
 from tune.search import EPOCH
 from tune.spaces import EPOCHS, STEPS, Space
-from tune.study import DEV
+from tune.study import DEV, trial_name
 
 FACTOR = 2
 """Of the trials that reach a rung, one in so many goes on."""
@@ -43,7 +43,8 @@ def filled(study: Study, epochs: int) -> Rungs:
     rungs = Rungs(epochs)
     for trial in study.get_trials(deepcopy=False):
         for epoch, dev in sorted(trial.intermediate_values.items()):
-            rungs.goes_on(f"trial-{trial.number}", epoch, dev)
+            # By the name it asks under: who goes on after a restart is not measured against itself.
+            rungs.goes_on(trial_name(trial.params), epoch, dev)
     return rungs
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -14,12 +15,24 @@ from rich.table import Table
 from rayrank import flow
 from rayrank.artifacts import Artifact, Store
 from rayrank.config import RunConfig
-from rayrank.overrides import apply
+from rayrank.errors import ConfigError
+from rayrank.outside import varied
 from rayrank.training.ray_train import RUN
 from tune import plots
 from tune.page import page
 from tune.spaces import NEGATIVES, SEED, THRESHOLD, Changes, Space, own_value
-from tune.study import COST, Record, best, busy_of, mean_dev, records, settings_text, value_text, without_seed
+from tune.study import (
+    COST,
+    Record,
+    best,
+    busy_of,
+    mean_dev,
+    records,
+    settings_text,
+    trainings,
+    value_text,
+    without_seed,
+)
 
 FACTS = ("seconds", "train_seconds", "num_steps", "best_step", "pairs_per_s", "device", "key")
 
@@ -44,7 +57,7 @@ def write(folder: Artifact, study: Study, space: Space, config: RunConfig, store
 
 def best_yaml(config: RunConfig, changes: Changes, headline: str) -> str:
     """Return a whole configuration for --config, without what belongs to the machine or is found out anew."""
-    values = apply(config.model_dump(), changes).model_dump(mode="json")
+    values = varied(config, changes).model_dump(mode="json")
     del values["resources"]
     for section in ("dataset", "text", "encoder", "typer", "evaluate"):
         del values[section]["fingerprint"]
@@ -80,9 +93,9 @@ def findings(found: Sequence[Record], space: Space, config: RunConfig) -> list[s
     if winner is None:
         return ["No trial finished.", *lines, *_reasons(found)]
     own = {key: own_value(config, key) for key in space.dimensions}
-    same = [record for record in found if record.finished and without_seed(record.changes) == without_seed(own)]
+    same = [record for record in trainings(found) if without_seed(record.changes) == without_seed(own)]
     beside = f", the settings as they were {mean_dev(same):.4f}" if same else ""
-    group = [record for record in found if record.finished and _like(record, winner)]
+    group = [record for record in trainings(found) if _like(record, winner)]
     seeds = f", mean of {len(group)} trainings" if len(group) > 1 else ""
     shown = settings_text(without_seed(winner.changes))
     lines.insert(0, f"best: trial {winner.number}, dev MRR@10 {mean_dev(group):.4f}{seeds}{beside}: {shown}")
@@ -126,8 +139,10 @@ def live_table(study: Study, keys: Sequence[str], trials: int, most: int = 15) -
 def clear(found: Sequence[Record], config: RunConfig, store: Store) -> None:
     """Remove the checkpoints of trials that nobody goes on with; each is as big as a model and its optimiser."""
     for record in found:
-        if record.state not in ("running", "waiting"):
-            store.artifact("listwise", apply(config.model_dump(), record.changes)).remove_folder(RUN)
+        if record.state in ("running", "waiting"):
+            continue
+        with suppress(ConfigError):  # of settings that cannot be used together, so that nothing was made
+            store.artifact("listwise", varied(config, record.changes)).remove_folder(RUN)
 
 
 def _to_confirm(changed: Changes, seed: int) -> str:
@@ -175,7 +190,7 @@ def _pictures(
     found: Sequence[Record], study: Study, space: Space, config: RunConfig, store: Store
 ) -> Mapping[str, bytes]:
     """Return the plots that the space and the trials have something to show in, in the order of the page."""
-    done = [record for record in found if record.finished]
+    done = trainings(found)
     pictures: dict[str, bytes] = {}
     if not done:
         return pictures
@@ -189,16 +204,18 @@ def _pictures(
     if THRESHOLD in space.dimensions:
         report = store.find("noise_report", threshold_config(config))
         pictures["threshold"] = plots.threshold(done, THRESHOLD, report.read_json("report.json") if report else None)
-    varied = [key for key in space.dimensions if key != SEED]
-    if len(varied) > 1 and len(done) >= plots.ENOUGH and not two_aims:
-        pictures["importances"] = plots.importances(study, varied)
-        pictures["coordinates"] = plots.coordinates(study, varied)
+    swept = [key for key in space.dimensions if key != SEED]
+    if len(swept) > 1 and len(done) >= plots.ENOUGH and not two_aims:
+        # Where all trials measured the same there is no difference to explain.
+        if len({record.dev for record in done}) > 1:
+            pictures["importances"] = plots.importances(study, swept)
+        pictures["coordinates"] = plots.coordinates(study, swept)
     return pictures
 
 
 def threshold_config(config: RunConfig) -> RunConfig:
     """Return the configuration whose noise report shows all thresholds; where nothing is removed there is none."""
-    return config if config.noise.threshold < 1 else apply(config.model_dump(), {THRESHOLD: 0.9})
+    return config if config.noise.threshold < 1 else varied(config, {THRESHOLD: 0.9})
 
 
 def place(space: Space, config: RunConfig, cost: bool, store: Store) -> Artifact:

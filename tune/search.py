@@ -40,7 +40,7 @@ class StudySearch(OptunaSearch):
         self._busy: dict[str, set[tuple[str, str]]] = {}
         # Running, says the study, but not here: the last driver died under them.
         left = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        self._waiting = [Trial(self.study, trial._trial_id) for trial in left]
+        self._waiting = [self._drawn(trial.number, trial._trial_id) for trial in left]
 
     def _setup_study(self, mode: str | list[str]) -> None:
         self._ot_study = open_study(self._storage, cost=isinstance(mode, list))  # type: ignore[assignment, arg-type]
@@ -52,7 +52,7 @@ class StudySearch(OptunaSearch):
 
     def suggest(self, trial_id: str) -> Changes | None:
         if not self._waiting:
-            self._waiting.append(self._ask())
+            self._waiting.append(self._drawn(len(self.study.get_trials(deepcopy=False))))
         taken = set().union(*self._busy.values())
         for trial in self._waiting:
             making = self._makes(self._dimensions.suggest(trial))
@@ -93,8 +93,8 @@ class StudySearch(OptunaSearch):
         # The study is on storage already; Ray only wants to see a file.
         Path(checkpoint_path).touch()
 
-    def _ask(self) -> Trial:
-        number = len(self.study.get_trials(deepcopy=False))
+    def _drawn(self, number: int, trial_id: int | None = None) -> Trial:
+        """Return a new trial, or one that a killed driver may have left half drawn, with all its values."""
         # What is drawn depends on the trial's number, not on how often the driver was started.
         self.study.sampler = TPESampler(
             multivariate=True,
@@ -102,7 +102,7 @@ class StudySearch(OptunaSearch):
             n_startup_trials=STARTUP,
             seed=(self._first_seed * 1_000_003 + number) % 2**32,
         )
-        trial = self.study.ask()
+        trial = self.study.ask() if trial_id is None else Trial(self.study, trial_id)
         self._dimensions.suggest(trial)
         return trial
 

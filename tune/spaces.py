@@ -20,7 +20,8 @@ from optuna.trial import Trial
 from rayrank import flow
 from rayrank.config import RunConfig
 from rayrank.errors import ConfigError
-from rayrank.overrides import TextLoader, apply
+from rayrank.outside import varied
+from rayrank.overrides import TextLoader
 
 Changes = dict[str, Any]
 """What a trial changes in the configuration: dotted keys and their values."""
@@ -113,7 +114,8 @@ def _from_file(name: str) -> Mapping[Any, Any]:
 
 def _dimension(key: str, entry: Any, config: RunConfig, name: str) -> BaseDistribution:
     if isinstance(entry, list):
-        values = [_value(key, value, config, name) for value in entry]
+        given = [_value(key, value, config, name) for value in entry]
+        values = [value for place, value in enumerate(given) if value not in given[:place]]
         if not values:
             raise ConfigError(f"--space {name}: {key} is an empty list; give it the values to try.")
         dimension: BaseDistribution = CategoricalDistribution(tuple(values))
@@ -125,7 +127,7 @@ def _dimension(key: str, entry: Any, config: RunConfig, name: str) -> BaseDistri
             f"--space {name}: {key}={entry} is no range of values; write {{low: ..., high: ...}}, with log: true or "
             f"step: ... if wanted, or a list."
         )
-    models = {flow.key("listwise", apply(config.model_dump(), {key: value})) for value in values}
+    models = {flow.key("listwise", varied(config, {key: value})) for value in values}
     if models <= {flow.key("listwise", config)}:
         raise ConfigError(f"--space {name}: {key} changes nothing about the model in any of its values; leave it out.")
     return dimension
@@ -134,7 +136,7 @@ def _dimension(key: str, entry: Any, config: RunConfig, name: str) -> BaseDistri
 def _value(key: str, value: Any, config: RunConfig, name: str) -> Any:
     """Return a value as the setting's own type."""
     try:
-        return own_value(apply(config.model_dump(), {key: value}), key)
+        return own_value(varied(config, {key: value}), key)
     except ConfigError as error:
         told = str(error).partition("; change it with")[0].rstrip(".")
         raise ConfigError(f"--space {name}: {told}; change it there.") from None
@@ -158,9 +160,11 @@ def _range(key: str, entry: Mapping[str, Any], ends: list[Any], name: str) -> Ba
     options: dict[str, Any] = {"log": True} if log == "true" else {}
     try:
         if "step" in entry:
-            options["step"] = (int if kind is IntDistribution else float)(entry["step"])
+            options["step"] = step = (int if kind is IntDistribution else float)(entry["step"])
+            if not 0 < step <= high - low:
+                raise ValueError(f"a step of {step} does not fit between {low} and {high}")
         return kind(low, high, **options)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise ConfigError(f"--space {name}: the range of {key} cannot be used: {reason}; change it there.") from None
 

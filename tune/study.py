@@ -1,10 +1,12 @@
 """The study: every trial of a sweep, on storage beside the artifacts, so that a killed sweep forgets nothing."""
 
+import fcntl
 import json
 import math
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -18,7 +20,7 @@ from rayrank.errors import StorageError
 from tune.busy import Busy
 from tune.spaces import SEED, Changes
 
-FILE, NAME = "study.jsonl", "sweep"
+FILE, LOCK, NAME = "study.jsonl", "lock", "sweep"
 DEV, COST = "dev", "ms_per_query"
 """What is measured: MRR@10 on dev, and the time to score one query's candidates."""
 
@@ -50,7 +52,7 @@ class StudyFile(BaseJournalBackend):
         with suppress(FileNotFoundError):
             there = self._folder.filesystem.info(self._folder.path(FILE), refresh=True)["size"]
             if there != sum(map(len, self._lines)):
-                raise StorageError(f"Another sweep writes to {self._folder.url}/{FILE}: wait for it, or end it.")
+                raise _another(self._folder)
         lines = [*self._lines, *(json.dumps(entry).encode() + b"\n" for entry in logs)]
         # Rewritten, not appended to: a kill in the middle of a line would leave a file that nobody can read.
         with self._folder.create(FILE) as stream:
@@ -100,7 +102,38 @@ def _record(trial: FrozenTrial) -> Record:
     facts = {name: value for name, value in trial.user_attrs.items() if name != "reason"}
     changes = trial.params or trial.system_attrs.get("fixed_params", {})
     dev, cost = values[0] if values else None, values[1] if len(values) > 1 else None
-    return Record(trial.number, STATES[trial.state], changes, dev, trial.user_attrs.get("reason", ""), facts, cost)
+    # A driver killed between the reason and the end leaves one to a trial that may yet finish.
+    reason = trial.user_attrs.get("reason", "") if trial.state == TrialState.FAIL else ""
+    return Record(trial.number, STATES[trial.state], changes, dev, reason, facts, cost)
+
+
+def enqueue(study: Study, points: Iterable[Changes]) -> None:
+    """Let points be tried next, in order, but for those that were let before."""
+    # Optuna's own comparison takes seeds for the same that differ by a hundred-thousandth.
+    there = [trial.system_attrs.get("fixed_params") for trial in study.get_trials(deepcopy=False)]
+    for point in points:
+        if point not in there:
+            study.enqueue_trial(point)
+
+
+@contextmanager
+def alone(folder: Artifact) -> Iterator[None]:
+    """Keep other starts of the same sweep out, where storage is a file system's; whoever is killed lets go of it."""
+    with ExitStack() as held:
+        if folder.is_local:
+            Path(folder.path("")).mkdir(parents=True, exist_ok=True)
+            file = held.enter_context(Path(folder.path(LOCK)).open("w"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise _another(folder) from None
+            except OSError:
+                pass  # a file system without locks; the study's own check is left
+        yield
+
+
+def _another(folder: Artifact) -> StorageError:
+    return StorageError(f"Another sweep writes to {folder.url}/{FILE}: wait for it, or end it.")
 
 
 def num_told(study: Study) -> int:
@@ -108,12 +141,25 @@ def num_told(study: Study) -> int:
     return sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False))
 
 
+def trainings(found: Iterable[Record]) -> list[Record]:
+    """Return the finished trials, of those with the same settings the first: the others only found its model there."""
+    first: dict[str, Record] = {}
+    for record in found:
+        if record.finished:
+            first.setdefault(trial_name(record.changes), record)
+    return list(first.values())
+
+
+def trial_name(changes: Changes) -> str:
+    """Return what trials with the same settings have in common."""
+    return json.dumps(changes, sort_keys=True)
+
+
 def best(found: Sequence[Record]) -> Record | None:
     """Return the best finished trial; where seeds are swept, one of the settings that are best over their seeds."""
     groups: dict[str, list[Record]] = {}
-    for record in found:
-        if record.finished:
-            groups.setdefault(json.dumps(without_seed(record.changes), sort_keys=True), []).append(record)
+    for record in trainings(found):
+        groups.setdefault(trial_name(without_seed(record.changes)), []).append(record)
     if not groups:
         return None
     return max(groups.values(), key=lambda group: mean_dev(group))[0]

@@ -17,7 +17,7 @@ from rayrank import flow
 from rayrank.artifacts import Artifact, Store
 from rayrank.config import RunConfig
 from rayrank.errors import ConfigError, RayrankError, TrainingStopped
-from rayrank.overrides import apply
+from rayrank.outside import varied
 from rayrank.progress import live, say
 
 if TYPE_CHECKING:
@@ -40,9 +40,19 @@ def run(arguments: Arguments, config: RunConfig, store: Store) -> dict[str, Any]
         raise ConfigError(f"--parallel {arguments.parallel} cannot be used: at least 1.")
     # Imported only now: with Ray and torch behind them they take seconds, and a mistake is answered at once.
     from tune import results
-    from tune.study import best, num_told, open_storage, open_study, records
+    from tune.study import alone
 
     folder = results.place(space, config, arguments.cost, store)
+    with alone(folder):
+        return _run(folder, space, arguments, config, store, trials)
+
+
+def _run(
+    folder: Artifact, space: "Space", arguments: Arguments, config: RunConfig, store: Store, trials: int
+) -> dict[str, Any]:
+    from tune import results
+    from tune.study import best, num_told, open_storage, open_study, records
+
     study = open_study(open_storage(folder), arguments.cost)
     if num_told(study) < trials:
         execute(folder, space, config, store, trials=trials, cost=arguments.cost, parallel=arguments.parallel)
@@ -73,7 +83,7 @@ def execute(
     from tune.busy import watched
     from tune.placement import of_a_trial, places
     from tune.search import StudySearch
-    from tune.study import add_busy, num_told, open_storage
+    from tune.study import add_busy, enqueue, num_told, open_storage
     from tune.trial import missing
 
     optuna.logging.disable_default_handler()  # its lines belong in the log, not on the screen
@@ -85,8 +95,7 @@ def execute(
     search = StudySearch(
         space, open_storage(folder), cost, config.training.seed, partial(missing, base=config, store=store)
     )
-    for point in space.points(config)[:trials]:
-        search.study.enqueue_trial(point, skip_if_exists=True)
+    enqueue(search.study, space.points(config)[:trials])
     left = trials - num_told(search.study)
     if space.grown:
         say(f"--space {space.name} grows to your own values, which are tried first: {'; '.join(space.grown)}")
@@ -153,7 +162,7 @@ def _shared(space: "Space", config: RunConfig) -> list[tuple[str, RunConfig]]:
 
     wanted = []
     for point in space.points(config):
-        pointed = apply(config.model_dump(), point)
+        pointed = varied(config, point)
         wanted += [(stage, pointed) for stage in flow.inputs("listwise", pointed)]
     if THRESHOLD in space.dimensions:
         wanted.append(("noise_report", threshold_config(config)))

@@ -11,14 +11,14 @@ import ray.tune
 from rayrank import flow
 from rayrank.artifacts import Store
 from rayrank.config import RunConfig
-from rayrank.errors import RayrankError, StoppedEarly
-from rayrank.overrides import apply
+from rayrank.errors import ConfigError, RayrankError, StoppedEarly
+from rayrank.outside import varied
 from rayrank.stages import listwise, rank_listwise
 from rayrank.training.loop import Log
 from rayrank.training.ray_train import LostWorkers
 from tune.search import EPOCH, OUTCOME, REASON
 from tune.spaces import EPOCHS, Changes, own_value
-from tune.study import COST, DEV
+from tune.study import COST, DEV, trial_name
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +27,9 @@ def run_trial(changes: Changes, base: RunConfig, store: Store, cost: bool, rungs
     """Make a trial's model, telling dev after every epoch, and end with its figures or with why there are none."""
     # The settings as they were run to their end, so that there is something to compare with.
     own = all(own_value(base, key) == value for key, value in changes.items())
-    told = _Told(changes.get(EPOCHS, base.listwise.epochs), None if own else rungs)
+    told = _Told(trial_name(changes), changes.get(EPOCHS, base.listwise.epochs), None if own else rungs)
     try:
-        figures = _figures(apply(base.model_dump(), changes), store, cost, told)
+        figures = _figures(varied(base, changes), store, cost, told)
     except StoppedEarly:
         figures = {DEV: told.dev, OUTCOME: "stopped"}
     except Exception as error:
@@ -41,9 +41,8 @@ def run_trial(changes: Changes, base: RunConfig, store: Store, cost: bool, rungs
 class _Told:
     """Tells Tune of every measurement but the last, and the training whether it shall go on."""
 
-    def __init__(self, epochs: int, rungs: Any) -> None:
-        self._epochs, self._rungs = epochs, rungs
-        self._name = ray.tune.get_context().get_trial_id()
+    def __init__(self, name: str, epochs: int, rungs: Any) -> None:
+        self._name, self._epochs, self._rungs = name, epochs, rungs
         self.dev = float("nan")
 
     def __call__(self, line: Log) -> bool:
@@ -57,8 +56,11 @@ class _Told:
 
 
 def missing(changes: Changes, base: RunConfig, store: Store) -> set[tuple[str, str]]:
-    """Return the artifacts a trial would make: stages and keys."""
-    config = apply(base.model_dump(), changes)
+    """Return the artifacts a trial would make: stages and keys; none, if its settings cannot be used together."""
+    try:
+        config = varied(base, changes)
+    except ConfigError:
+        return set()  # the trial itself says so, and fails
     return {
         (stage, flow.key(stage, config)) for stage in flow.plan("listwise", config) if not store.find(stage, config)
     }

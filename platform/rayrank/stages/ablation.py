@@ -13,7 +13,7 @@ from rayrank.config import RunConfig
 from rayrank.errors import ConfigError, DatasetError
 from rayrank.evaluation.ablation import Ablation, Procedure, Variant, ablate
 from rayrank.evaluation.metrics import PerQuery
-from rayrank.overrides import apply
+from rayrank.outside import varied
 from rayrank.stages.graph import make_all
 from rayrank.text.pairs import Ragged
 from rayrank.text.pieces import load_tokenizer
@@ -90,7 +90,7 @@ def digest(config: RunConfig, rows: Sequence[RowSpec], seeds: Sequence[int]) -> 
 
 def _configured(config: RunConfig, row: RowSpec, seed: int) -> RunConfig:
     run = {"evaluate.run": row.run, "evaluate.baseline": ""}
-    return apply(config.model_dump(), {**row.changes, **run, "training.seed": seed})
+    return varied(config, {**row.changes, **run, "training.seed": seed})
 
 
 def _on(split: str, config: RunConfig) -> RunConfig:

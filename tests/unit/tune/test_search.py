@@ -17,12 +17,12 @@ from rayrank.errors import StorageError
 from rayrank.overrides import build
 from rayrank.training.loop import Log
 from rayrank.training.ray_train import _explained
-from tune import trial
+from tune import results, trial
 from tune.halving import filled, ladder
 from tune.placement import rooms
 from tune.search import StudySearch
 from tune.spaces import Changes, Space, open_space
-from tune.study import FILE, open_storage, open_study, records
+from tune.study import FILE, Record, alone, enqueue, open_storage, open_study, records, trial_name
 from tune.sweep import _own_sentence
 from tune.trial import reason
 
@@ -76,6 +76,39 @@ def test_what_is_drawn_does_not_depend_on_restarts(tmp_path: Path, space: Space)
         found.append(again.suggest(name))
     assert found == expected
     assert len({str(one) for one in found}) == 4
+
+
+def test_a_half_drawn_trial_gets_the_same_values_at_every_restart(folder: Artifact, space: Space) -> None:
+    open_study(open_storage(folder), cost=False).ask()  # killed before it had all of them
+    written = Path(folder.path(FILE)).read_bytes()
+
+    drawn = []
+    for _ in range(3):
+        Path(folder.path(FILE)).write_bytes(written)
+        drawn.append(search(folder, space).suggest("a"))
+
+    assert drawn[0] == drawn[1] == drawn[2]
+
+
+@pytest.mark.parametrize("seed", [13, 20_240_101])
+def test_every_point_of_a_grid_is_tried_once_whatever_the_seeds(seed: int, folder: Artifact) -> None:
+    config = build("demo", assignments=[f"training.seed={seed}"])
+    points = open_space("n_minus", config).points(config)
+    study = open_study(open_storage(folder), cost=False)
+    for _ in range(2):
+        enqueue(study, points)
+
+    assert [record.changes for record in records(study)] == points
+
+
+def test_settings_that_cannot_be_used_together_are_left_to_their_trial_to_tell(tmp_path: Path) -> None:
+    base, store = build("demo", assignments=["input.query_length=16"]), Store(str(tmp_path))
+    together = {"input.length": 64, "input.query_length": 64}
+    record = Record(0, "failed", together, None)
+
+    assert trial.missing(together, base, store) == set()
+    assert trial.missing({"input.length": 64}, base, store)
+    results.clear([record], base, store)
 
 
 def test_two_trials_never_make_the_same_artifact_at_once(folder: Artifact, config: RunConfig, tmp_path: Path) -> None:
@@ -136,6 +169,9 @@ def test_what_was_measured_before_a_restart_still_stops_weak_trials(study: Study
         study.tell(trial, value)
     rungs = filled(study, epochs=3)
 
+    # Resumed, it is asked again where it was, and is not measured against itself.
+    best = study.get_trials()[-1].params
+    assert rungs.goes_on(trial_name(dict(reversed(best.items()))), 1, 0.1)
     assert not rungs.goes_on("weak", 1, 0.1)
     assert rungs.goes_on("strong", 1, 0.5)
     assert rungs.goes_on("strong", 2, 0.5)
@@ -164,7 +200,6 @@ def test_a_trials_epochs_are_its_own(
 ) -> None:
     told: list[dict[str, Any]] = []
     monkeypatch.setattr(trial.ray.tune, "report", told.append)
-    monkeypatch.setattr(trial.ray.tune, "get_context", lambda: SimpleNamespace(get_trial_id=lambda: "a"))
 
     def figures(config: RunConfig, store: Store, cost: bool, follower: Callable[[Log], bool]) -> dict[str, Any]:
         assert follower(Log(step=10, num_steps=40, loss=1.0, lr=1e-4, grad_norm=1.0, examples_per_s=1.0, dev=0.3))
@@ -191,6 +226,25 @@ def test_of_two_sweeps_on_one_study_the_later_to_write_is_told(folder: Artifact,
         second.on_trial_complete("b", finished(0.3))
 
     assert [record.dev for record in records(search(folder, space).study)] == [0.5]
+
+
+def test_the_same_sweep_is_not_started_beside_itself_and_can_be_after_it(folder: Artifact) -> None:
+    with alone(folder), pytest.raises(StorageError, match=r"Another sweep writes to .*: wait for it"), alone(folder):
+        pass
+    with alone(folder):
+        pass
+
+
+def test_a_reason_that_a_killed_driver_wrote_too_early_is_none(folder: Artifact, space: Space) -> None:
+    one = search(folder, space)
+    one.suggest("a")
+    one._ot_trials["a"].set_user_attr("reason", "killed before it told the end")
+    again = search(folder, space)
+    again.suggest("b")
+    again.on_trial_complete("b", finished(0.5))
+
+    (found,) = records(again.study)
+    assert (found.state, found.reason) == ("finished", "")
 
 
 def test_what_tune_makes_a_trace_of_is_told_as_the_sentence_it_was() -> None:

@@ -90,6 +90,10 @@ def test_a_grid_is_every_combination_and_nothing_else(tmp_path: Path) -> None:
         ("listwise.lr: {low: 1e-6, high: 1e-4, log: maybe}", "listwise.lr has log=maybe"),
         ("listwise.lr: {low: 1e-6, high: 1e-4, log: true, step: 1e-6}", "range of listwise.lr cannot be used"),
         ("listwise.negatives: {low: 1, high: 9, step: some}", "range of listwise.negatives cannot be used"),
+        ("listwise.negatives: {low: 1, high: 9, step: null}", "range of listwise.negatives cannot be used"),
+        ("noise.threshold: {low: 0.1, high: 0.9, step: inf}", "a step of inf does not fit between 0.1 and 0.9"),
+        ("noise.threshold: {low: 0.1, high: 0.9, step: nan}", "a step of nan does not fit"),
+        ("listwise.lr: {low: 1e-6, high: 1e-4, step: 1}", "a step of 1.0 does not fit between 1e-06 and 0.0001"),
         ("listwise.negatives: {low: 1.5, high: 3}", "listwise.negatives=1.5 cannot be used"),
         ("listwise.negatives: [1, many]", "listwise.negatives=many cannot be used"),
         ("noise.threshold: {low: 0.5, high: 2}", "noise.threshold=2 cannot be used"),
@@ -112,6 +116,12 @@ def test_a_bad_space_is_one_sentence_that_names_the_setting(text: str, told: str
     assert told in sentence
     assert sentence.startswith("--space ")
     assert "\n" not in sentence
+
+
+def test_a_value_that_is_listed_twice_is_tried_once(tmp_path: Path) -> None:
+    space = from_yaml("listwise.negatives: [1, 3, 1]", tmp_path, grid=True)
+
+    assert [point["listwise.negatives"] for point in space.points(CONFIG)] == [1, 3]
 
 
 def test_a_grid_needs_steps(tmp_path: Path) -> None:

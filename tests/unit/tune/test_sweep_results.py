@@ -20,7 +20,7 @@ from rayrank.training.ray_train import RUN
 from tune import plots, results
 from tune.busy import Busy
 from tune.spaces import Changes, Space, open_space
-from tune.study import FILE, Record, add_busy, best, num_told, open_storage, open_study, records
+from tune.study import FILE, Record, add_busy, best, num_told, open_storage, open_study, records, trainings
 from tune.sweep import run
 
 
@@ -58,6 +58,28 @@ def test_settings_with_several_seeds_are_judged_by_their_mean() -> None:
     winner = best(found)
     assert winner is not None
     assert winner.changes["listwise.negatives"] == 2
+
+
+def test_settings_drawn_again_are_one_training(space: Space, config: RunConfig) -> None:
+    found = [record(number, 0.4, listwise__negatives=3, listwise__lr=1e-4) for number in range(3)]
+
+    assert "mean of" not in results.findings(found, space, config)[0]
+    assert trainings(found) == found[:1]
+
+
+def test_trials_that_all_measure_the_same_have_their_page(
+    folder: Artifact, space: Space, config: RunConfig, tmp_path: Path
+) -> None:
+    study = open_study(open_storage(folder), cost=False)
+    for _ in range(plots.ENOUGH + 1):
+        trial = study.ask()
+        space.suggest(trial)
+        study.tell(trial, 1.0)
+
+    results.write(folder, study, space, config, Store(str(tmp_path)))
+
+    assert folder.exists("report.html")
+    assert not folder.exists("plots/importances.png")
 
 
 def test_best_yaml_is_the_trial_as_a_configuration(study: Study, config: RunConfig, tmp_path: Path) -> None:

@@ -1,0 +1,47 @@
+"""What a configuration names outside of itself, and the digests that tell one content from another."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rayrank.config import RunConfig
+from rayrank.datasets.labelled import labels_digest
+from rayrank.errors import ConfigError
+from rayrank.flow import RUNS
+from rayrank.overrides import apply
+from rayrank.pretrained import content_digest
+
+
+def _run_digest(run: str) -> str:
+    if run in RUNS:
+        return ""
+    try:
+        return hashlib.sha256(Path(run).read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        names = ", ".join(RUNS)
+        raise ConfigError(
+            f"The run {run} cannot be read: {error.strerror}; name a TREC run file or one of {names}."
+        ) from None
+
+
+DIGESTS: Mapping[str, Callable[[RunConfig], str]] = {
+    "text.tokenizer": lambda config: content_digest(config.text.tokenizer, "text.tokenizer"),
+    "encoder.name": lambda config: content_digest(config.encoder.name, "encoder.name"),
+    "typer.labels": lambda config: labels_digest(config.typer.labels, "typer.labels") if config.typer.labels else "",
+    "evaluate.run": lambda config: "".join(
+        _run_digest(run) for run in (config.evaluate.run, config.evaluate.baseline) if run
+    ),
+}
+"""Settings that name a file or folder, whose digest is their section's fingerprint."""
+
+
+def digested(config: RunConfig, keys: Iterable[str] = DIGESTS) -> RunConfig:
+    """Return a configuration with the digests of what some of its settings name."""
+    found = {f"{key.partition('.')[0]}.fingerprint": DIGESTS[key](config) for key in keys}
+    return apply(config.model_dump(), found) if found else config
+
+
+def varied(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
+    """Return a run's configuration with dotted keys replaced, and with the digests of what those name."""
+    return digested(apply(config.model_dump(), changes), DIGESTS.keys() & changes.keys())
