@@ -7,6 +7,7 @@ import ray
 
 from rayrank.config import ResourcesConfig
 from rayrank.errors import ConfigError
+from rayrank.progress import say
 from rayrank.training.ray_train import scale
 
 
@@ -28,6 +29,10 @@ def places(resources: ResourcesConfig) -> int:
             f"{size.get('GPU', 0):g} GPUs (resources.train_gpus) each is bigger than the cluster: ask for less, or "
             f"start more nodes first."
         )
+    free = ray.available_resources()  # type: ignore[no-untyped-call]
+    for name, wanted in size.items():
+        if (there := free.get(name, 0)) < wanted * workers:
+            say(f"a trial needs {wanted * workers:g} {name}, and other work leaves {there:g}: trials wait for it")
     return found
 
 

@@ -92,7 +92,13 @@ FLOW: dict[str, Step] = {
     ),
     "noise": Step((), lambda config: (*_pairs(config), "pointwise"), "jobs.filter_noise"),
     "noise_report": Step(("noise",), lambda config: (*_pairs(config), "noise"), "jobs.filter_noise"),
-    "listwise": Step((*_MODEL, "listwise", "noise"), _of_listwise, "jobs.train_listwise", version=2),
+    "listwise": Step(
+        (*_MODEL, "listwise", "noise"),
+        _of_listwise,
+        "jobs.train_listwise",
+        version=2,
+        ignores=("listwise.enabled",),
+    ),
     "rank_pointwise": Step((), lambda config: (*_pairs(config), "pointwise"), "jobs.evaluate --run pointwise"),
     "rank_listwise": Step((), lambda config: (*_pairs(config), "listwise"), "jobs.evaluate --run drbert"),
     "rank_fused": Step(

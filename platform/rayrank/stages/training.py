@@ -27,6 +27,7 @@ def train(
 ) -> Artifact:  # fmt: skip
     """Return a training stage's artifact: model/, log.jsonl and tensorboard/; its manifest has these facts as well."""
     if done := store.find(stage, config):
+        done.remove_folder(RUN)  # who finished it may have been killed before that
         return done
     started = time.monotonic()
     artifact = store.artifact(stage, config)
@@ -60,6 +61,18 @@ def _check_fit(config: RunConfig, shape: PretrainedConfig, reads_pairs: bool) ->
         raise ConfigError(
             f"encoder.name={encoder} does not know the word pieces of text.tokenizer={tokenizer}: name the same model "
             f"in both."
+        )
+    texts, inputs = config.text, config.input
+    # What is served is cut by the input alone, and would be longer than anything learnt.
+    if reads_pairs and inputs.query_length > texts.query_pieces:
+        raise ConfigError(
+            f"input.query_length={inputs.query_length} cannot be used: the corpus keeps text.query_pieces="
+            f"{texts.query_pieces} of a query; raise text.query_pieces, or lower input.query_length."
+        )
+    if reads_pairs and inputs.length - inputs.query_length > texts.passage_pieces:
+        raise ConfigError(
+            f"input.length={inputs.length} cannot be used: the corpus keeps text.passage_pieces={texts.passage_pieces} "
+            f"of a passage; raise text.passage_pieces, or lower input.length."
         )
     # Encoders of RoBERTa's kind keep two positions for padding.
     positions = shape.max_position_embeddings - (2 if "roberta" in shape.model_type else 0)

@@ -136,11 +136,14 @@ def fit(
         if measure:
             line = replace(line, dev=run.measure())
         if save:
-            now = time.monotonic()
-            state.seconds, started, seen = state.seconds + now - started, now, 0
+            # Measuring and saving is not learning.
+            state.seconds += elapsed
             line = replace(line, saved=True)
-            run.save(line)
+        # Before it is saved: who goes on from there says nothing of what came before.
         log(line)
+        if save:
+            run.save(line)
+            started, seen = time.monotonic(), 0
     return Fitted(state, run.best_weights())
 
 
@@ -233,9 +236,11 @@ def _spread(model: nn.Module, phase: Phase, examples: list[Any], device: torch.d
 
 
 def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Biases and layer norms do not decay."""
-    decayed = [p for p in model.parameters() if p.ndim > 1]
-    others = [p for p in model.parameters() if p.ndim <= 1]
+    """Biases, STRM's for each head among them, and layer norms do not decay."""
+    decayed: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        (others if parameter.ndim <= 1 or name.endswith("strm_bias") else decayed).append(parameter)
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
 
 

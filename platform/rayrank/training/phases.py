@@ -96,8 +96,8 @@ class FineTuning:
         self._places: list[int] = np.flatnonzero(self._negatives).tolist()
         if not self._places:
             raise DatasetError(
-                "No training query has a candidate that is not judged relevant, so there is nothing to tell apart: "
-                "raise candidates.depth."
+                "No training query has a candidate left that is not judged relevant, so there is nothing to tell "
+                "apart: raise candidates.depth, or noise.threshold if it took them out."
             )
 
     def _order(self, count: int, epoch: int) -> Rows:

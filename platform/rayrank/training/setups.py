@@ -109,7 +109,13 @@ def _held_out(inputs: Inputs, config: RunConfig) -> Inputs:
         raise DatasetError(
             f"The dataset {config.dataset.source} has no judged training queries: training needs a train split."
         )
-    return replace(inputs, data=replace(data, splits=hold_out(data.splits, config.training.dev_queries)))
+    splits = hold_out(data.splits, config.training.dev_queries)
+    if not len(splits["dev"].candidates.values):
+        raise DatasetError(
+            f"No dev query of the dataset {config.dataset.source} has candidates, so that no training could be told "
+            f"from another: add candidates of the dev split, or leave its judgments out for a part of train instead."
+        )
+    return replace(inputs, data=replace(data, splits=splits))
 
 
 def _encoder(config: RunConfig, store: Store, words: NDArray[np.int8]) -> Encoder:

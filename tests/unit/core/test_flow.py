@@ -76,7 +76,7 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "pretrain.masked": ("0.2", PRETRAINED),
     "pointwise.negatives": ("2", MODELS),
     "noise.threshold": ("0.5", {"noise_report"} | LISTWISE),
-    "listwise.enabled": ("false", LISTWISE),
+    "listwise.enabled": ("false", {"rank_fused"}),
     "listwise.start": ("encoder", LISTWISE),
     "listwise.head": ("fresh", LISTWISE),
     "listwise.positives": ("2", LISTWISE),
