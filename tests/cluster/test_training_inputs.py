@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from jobs.entry import configure, parser
+from rayrank import flow
 from rayrank.artifacts import Store
 from rayrank.config import RunConfig
-from rayrank.errors import ConfigError
+from rayrank.errors import ConfigError, DatasetError
 from rayrank.overrides import apply
+from rayrank.stages import listwise, pointwise
 from rayrank.training import setups
 from rayrank.training.data import Split
 
@@ -94,3 +96,51 @@ def test_a_type_that_leaves_no_room_for_a_passage_is_one_sentence(config: RunCon
     tight = short.model_copy(update={"input": short.input.model_copy(update={"length": longest + 1})})
     with pytest.raises(ConfigError, match=rf"input.length={longest + 1} has no room for a passage beside the longest"):
         setups.inputs_of(tight, store, {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"input.query_length": 70}, "input.query_length=70 cannot be used: the corpus keeps text.query_pieces=64 of"),
+        ({"text.passage_pieces": 16}, "input.length=96 cannot be used: the corpus keeps text.passage_pieces=16 of"),
+    ],
+)
+def test_inputs_longer_than_what_is_kept_are_one_sentence(
+    changes: dict[str, int], told: str, config: RunConfig, tmp_path: Path
+) -> None:
+    asked, store = apply(config.model_dump(), {"pretrain.enabled": False, **changes}), Store(str(tmp_path))
+    for stage in flow.plan("pointwise", asked)[:-1]:
+        store.finish(store.artifact(stage, asked), asked, 0.0, {})
+
+    with pytest.raises(ConfigError, match=told):
+        pointwise.run(asked, store)
+
+
+def test_a_threshold_that_leaves_no_list_is_named(config: RunConfig, trained: Path) -> None:
+    with pytest.raises(DatasetError, match=r"or noise\.threshold if it took them out"):
+        setups.listwise(apply(config.model_dump(), {"noise.threshold": 1e-6}), Store(str(trained)))
+
+
+def test_dev_queries_without_candidates_are_told_before_anything_is_trained(
+    config: RunConfig, trained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(trained, tmp_path / "storage")
+    for file in tmp_path.glob("storage/candidates/*/dev/*.parquet"):
+        file.unlink()
+
+    with pytest.raises(DatasetError, match="No dev query of the dataset demo has candidates"):
+        setups.pointwise(config, Store(str(tmp_path / "storage")))
+
+
+def test_checkpoints_that_a_killed_job_left_beside_its_model_are_removed(
+    config: RunConfig, trained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(trained, tmp_path / "storage")
+    store = Store(str(tmp_path / "storage"))
+    left = Path(store.require("listwise", config).path("checkpoints/checkpoint_1/state.pt"))
+    left.parent.mkdir(parents=True)
+    left.touch()
+
+    listwise.run(config, store)
+
+    assert not left.parent.parent.exists()

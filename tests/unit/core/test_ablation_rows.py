@@ -1,12 +1,15 @@
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
+from jobs.ablate import run
 from rayrank import flow
 from rayrank.artifacts import Store
+from rayrank.errors import ConfigError
 from rayrank.overrides import apply
 from rayrank.presets import PRESETS
-from rayrank.stages.ablation import FULL, device_seconds, table_one
+from rayrank.stages.ablation import FULL, RowSpec, _configured, device_seconds, table_one
 
 
 def names(preset: str) -> list[str]:
@@ -35,6 +38,35 @@ def test_the_row_with_the_first_stage_blends_it_into_the_full_model() -> None:
 def test_candidates_that_come_in_no_order_have_no_row_for_their_scores() -> None:
     config = apply(PRESETS["paper"]().model_dump(), {"candidates.first_stage": "provided"})
     assert not [row for row in table_one(config) if row.run == "fused"]
+
+
+def test_lists_without_the_pointwise_phase_have_its_epochs() -> None:
+    row = next(row for row in table_one(PRESETS["paper"]()) if row.name == "- pointwise")
+    assert row.changes["listwise.epochs"] == 6
+
+
+def test_a_phase_that_is_not_the_last_makes_the_same_model() -> None:
+    config = PRESETS["monobert"]()
+    other = apply(config.model_dump(), {"listwise.enabled": not config.listwise.enabled})
+    assert flow.key("listwise", config) == flow.key("listwise", other)
+
+
+def test_what_a_row_names_is_told_by_its_content(tmp_path: Path) -> None:
+    config, keys = PRESETS["demo"](), []
+    for content in ("LOC:city where is it", "HUM:ind who was it"):
+        (tmp_path / "labels").write_text(content)
+        labels = {"query_types.predict": "trained", "typer.labels": str(tmp_path / "labels")}
+        keys.append(flow.key("listwise", _configured(config, RowSpec("typed", labels, "drbert"), 13)))
+    assert keys[0] != keys[1]
+    with pytest.raises(ConfigError, match=r"The run fuzed cannot be read: No such file .* or one of bm25,"):
+        _configured(config, RowSpec("blended", {}, "fuzed"), 13)
+
+
+@pytest.mark.parametrize("key", ["training.seed", "dataset.source"])
+def test_a_row_cannot_change_what_all_rows_share(key: str, tmp_path: Path) -> None:
+    arguments = Namespace(seeds=1, parallel=1, only=None, row=[f"other: {key}=7"])
+    with pytest.raises(ConfigError, match=f"--row 'other' cannot change {key}: all rows have the same data and seeds"):
+        run(arguments, PRESETS["demo"](), Store(str(tmp_path)))
 
 
 def test_a_share_of_a_gpu_counts_as_that_share(tmp_path: Path) -> None:

@@ -3,19 +3,23 @@
 import copy
 import math
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from torch import nn
+from transformers import BertConfig, BertModel
 
-from rayrank.config import ListwiseConfig, PhaseConfig, PointwiseConfig, TrainingConfig
+from rayrank.config import ListwiseConfig, PhaseConfig, PointwiseConfig, StrmConfig, TrainingConfig
 from rayrank.errors import TrainingStopped
-from rayrank.training.loop import Log, State, fit
+from rayrank.modeling.encoder import Encoder
+from rayrank.training.loop import Log, State, _groups, fit
 from rayrank.training.phases import Inputs, Listwise, Pointwise
 
 from .conftest import tiny_model
@@ -101,6 +105,49 @@ def test_training_lowers_the_loss_and_remembers_its_best_epoch(inputs: Inputs, c
     assert len(ends) == 60
     assert state.best == max(line.dev or 0 for line in ends)
     assert state.best_step == next(line.step for line in ends if line.dev == state.best)
+
+
+def test_what_a_checkpoint_knows_of_was_told_before_it_and_measuring_is_not_counted_as_learning(
+    inputs: Inputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+
+    class Slow(Listwise):
+        def evaluate(self, model: nn.Module) -> float:
+            time.sleep(0.5)
+            return 0.5
+
+    class Later(Kept):
+        def save(self, state: dict[str, Any], log: Log) -> None:
+            assert told[-1] == log.step == state["state"]["step"]
+            time.sleep(0.5)
+            super().save(state, log)
+
+    monkeypatch.setattr(f"{__name__}.Listwise", Slow)
+    kept = Later()
+    started = time.monotonic()
+    _, state = train(inputs, LISTWISE, kept, lambda line: told.append(line.step))
+
+    waited = 0.5 * (3 + len(kept.states))
+    assert 0 < state.seconds < time.monotonic() - started - waited + 0.1
+
+
+def test_biases_do_not_decay_those_of_strm_among_them() -> None:
+    words = np.zeros(50, np.int8)
+    encoder = Encoder(
+        BertModel(
+            BertConfig(vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+        ),
+        words,
+        StrmConfig(form="bias"),
+    )
+    assert encoder.strm_bias is not None
+
+    decayed, others = (group["params"] for group in _groups(encoder, 0.1))
+
+    assert any(weights is encoder.strm_bias for weights in others)
+    assert all(weights.ndim == 2 for weights in decayed)
+    assert len(decayed) + len(others) == len(list(encoder.parameters()))
 
 
 @pytest.mark.parametrize("left", [0.0, 0.35, 1.0])
