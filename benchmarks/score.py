@@ -132,7 +132,8 @@ def our_sides(arguments: argparse.Namespace, pairs: TextPairs) -> Iterator[Side]
             ("onnx-int8", OnnxScorer(small, texts, tokens), None),
         ]
         for name, scorer, near in scorers:
-            yield Side(name + mark, partial(scorer, rows, rows), padding(lengths, pools(lengths, scorer.tokens)), near)
+            budget = scorer.budget(lengths) if isinstance(scorer, OnnxScorer) else scorer.tokens
+            yield Side(name + mark, partial(scorer, rows, rows), padding(lengths, pools(lengths, budget)), near)
     from_text = partial(score, ours, pairs.queries, pairs.passages)
     yield Side("torch, STRM, from text", from_text, padding(lengths, pools(lengths, CPU_TOKENS)), None)
 

@@ -158,10 +158,11 @@ def report(
     for name, took in seconds.items():
         rates = [count / value for value in took]
         ratios = [base / value for base, value in zip(seconds["plain"], took, strict=True)]
-        facts[name] = {"pairs_per_s": rates, "ratios": ratios, "peak_bytes": memory[name]}
+        hollow = None if name in ("grouped", "packed") else float(wasted)
+        facts[name] = {"pairs_per_s": rates, "ratios": ratios, "padding": hollow, "peak_bytes": memory[name]}
         rate, ratio = f"{statistics.median(rates):,.1f}", f"{statistics.median(ratios):.3f}"
         spread = f"({min(rates):,.1f}-{max(rates):,.1f})", f"({min(ratios):.3f}-{max(ratios):.3f})"
-        empty = "" if name in ("grouped", "packed") else f"{wasted:.1%}"
+        empty = "" if hollow is None else f"{hollow:.1%}"
         figures = f"{f'{rate} {spread[0]}':>28}{f'{ratio} {spread[1]}':>26}{empty:>10}"
         print(f"{name:<10}{figures}{memory[name] / 1e9:>8.1f} GB")
     if arguments.json:

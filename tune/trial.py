@@ -76,7 +76,7 @@ def _figures(config: RunConfig, store: Store, cost: bool, told: _Told) -> dict[s
     figures = {DEV: manifest["dev"], EPOCH: config.listwise.epochs, OUTCOME: "finished"}
     if cost:
         scored = rank_listwise.run(config, store).manifest
-        facts["pairs_per_s"] = scored["num_candidates"] / max(scored["score_seconds"], 1e-9)
+        facts["pairs_per_s"] = scored["num_candidates"] / scored["score_seconds"]
         figures[COST] = 1000 * config.candidates.depth / facts["pairs_per_s"]
     facts["seconds"] = round(time.monotonic() - started, 2)
     return {**figures, **{f"fact/{name}": fact for name, fact in facts.items()}}

@@ -69,7 +69,7 @@ class OnnxScorer:
 
         # Before the threads do: the first to read them puts them together.
         self._texts.on(_CPU)
-        batches = self._threads.map(run, pools(lengths, self._budget(lengths)))
+        batches = self._threads.map(run, pools(lengths, self.budget(lengths)))
 
         def wait() -> NDArray[np.float32]:
             # To the end, so that what went wrong in a thread is raised here.
@@ -78,7 +78,8 @@ class OnnxScorer:
 
         return wait
 
-    def _budget(self, lengths: Rows) -> int:
+    def budget(self, lengths: Rows) -> int:
+        """Return the tokens of a batch, so that all threads have as many batches."""
         if not len(lengths):
             return self.tokens
         batches = self._num_threads * math.ceil(lengths.sum() / self.at_once)

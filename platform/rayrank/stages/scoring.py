@@ -32,6 +32,9 @@ from rayrank.training.setups import inputs_of, tokenizer_of
 PAIRS = 50_000
 """Pairs a file, seconds on a GPU: a kill loses those being scored, and at worst those being written."""
 
+FIRST = 32
+"""Pairs that are scored before the clock runs."""
+
 WORTH_COMPILING = 60.0
 """Seconds that what is left must take at least: on a GPU compiling took nine, and what followed a sixth less."""
 
@@ -63,7 +66,6 @@ def score(stage: str, model: str, splits: list[str], config: RunConfig, store: S
         ):
             totals = {name: totals[name] + facts[name] for name in totals}
             advance(facts["num_candidates"])
-    totals["score_seconds"] = round(totals["score_seconds"], 2)
     return store.finish(artifact, config, started, {**totals, "gpus": gpus})
 
 
@@ -101,7 +103,7 @@ class PairScorer(PartitionWorker):
             )
         scores, seconds = self._device.submit(self._score, queries, passages, item["left"]).result()
         scored = found.append_column(CANDIDATES.field("score"), pa.array(scores, pa.float32()))
-        facts = {"num_candidates": len(scored), "score_seconds": round(seconds, 3)}
+        facts = {"num_candidates": len(scored), "score_seconds": seconds}
         self._artifact.write_table(item["name"], scored.replace_schema_metadata({FACTS: json.dumps(facts).encode()}))
         return facts
 
@@ -112,8 +114,11 @@ class PairScorer(PartitionWorker):
         return rows, np.append(np.flatnonzero(np.diff(of_query, prepend=-1)), len(rows))
 
     def _score(self, queries: Rows, passages: Rows, left: float) -> tuple[NDArray[np.float32], float]:
+        if not self._rates:
+            # Kernels are loaded once; that is not what scoring costs.
+            self._scorer(queries[:FIRST], passages[:FIRST])
         started = time.monotonic()
-        # The first slice waits for kernels, so its rate says nothing of the others.
+        # The first slice may still wait for kernels of other shapes, so its rate says nothing of the others.
         if not self._hastened and left > WORTH_COMPILING * max(self._rates[1:], default=math.inf):
             hasten(self._scorer.model)
             self._hastened = True
