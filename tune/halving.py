@@ -28,6 +28,7 @@ class Rungs:
             time_attr=EPOCH, metric=DEV, mode="max", max_t=epochs, reduction_factor=FACTOR, stop_last_trials=False
         )
         self._known: dict[str, Any] = {}
+        self._stopped: set[tuple[str, int]] = set()
 
     def goes_on(self, name: str, epoch: int, dev: float) -> bool:
         """Return whether a trial is among the better ones that came so far."""
@@ -35,7 +36,10 @@ class Rungs:
             self._known[name] = SimpleNamespace(trial_id=name)
             self._asha.on_trial_add(None, self._known[name])  # type: ignore[arg-type]
         decision = self._asha.on_trial_result(None, self._known[name], {EPOCH: epoch, DEV: dev})  # type: ignore[arg-type]
-        return decision != TrialScheduler.STOP
+        if decision == TrialScheduler.STOP:
+            # Asked once more, ASHA would let it pass.
+            self._stopped.add((name, epoch))
+        return (name, epoch) not in self._stopped
 
 
 def filled(study: Study, epochs: int) -> Rungs:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import yaml
+from optuna.distributions import CategoricalDistribution
 from optuna.study import Study
 from rich.table import Table
 
@@ -16,7 +17,7 @@ from rayrank import flow
 from rayrank.artifacts import Artifact, Store
 from rayrank.config import RunConfig
 from rayrank.errors import ConfigError
-from rayrank.outside import varied
+from rayrank.outside import DIGESTS, varied
 from rayrank.training.ray_train import RUN
 from tune import plots
 from tune.page import page
@@ -220,5 +221,9 @@ def threshold_config(config: RunConfig) -> RunConfig:
 
 def place(space: Space, config: RunConfig, cost: bool, store: Store) -> Artifact:
     """Return where a sweep's results belong: the same place for the same sweep, however many trials it has."""
-    parts = json.dumps([flow.key("listwise", config), space.described(), space.grid, cost])
-    return Artifact(store.root, "sweeps", hashlib.sha256(parts.encode()).hexdigest()[:16])
+    parts = [flow.key("listwise", config), space.described(), space.grid, cost]
+    for key, dimension in space.dimensions.items():
+        if key in DIGESTS and isinstance(dimension, CategoricalDistribution):
+            # A folder's name is not its content.
+            parts.append([flow.key("listwise", varied(config, {key: value})) for value in dimension.choices])
+    return Artifact(store.root, "sweeps", hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16])

@@ -161,7 +161,8 @@ def _range(key: str, entry: Mapping[str, Any], ends: list[Any], name: str) -> Ba
     try:
         if "step" in entry:
             options["step"] = step = (int if kind is IntDistribution else float)(entry["step"])
-            if not 0 < step <= high - low:
+            # Of decimals the difference may be a trace smaller than it is written.
+            if not 0 < step <= (high - low) * (1 + 1e-9):
                 raise ValueError(f"a step of {step} does not fit between {low} and {high}")
         return kind(low, high, **options)
     except (ValueError, TypeError) as error:

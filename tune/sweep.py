@@ -9,6 +9,7 @@ The same command goes on where a killed one was; a higher --trials adds trials t
 
 import os
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -114,8 +115,10 @@ def _tuned(
     from tune.halving import ladder
     from tune.trial import run_trial
 
-    # The study is the record: no event files, no files of Tune's own that outlive it, and Ctrl-C stays ours.
+    # The study is the record: no event files, no files of Tune's own that outlive it, and Ctrl-C stays ours. What
+    # scoring costs is not measured before the end, so a report may lack it.
     os.environ |= {
+        "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
         "TUNE_DISABLE_SIGINT_HANDLER": "1",
         "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -162,8 +165,9 @@ def _shared(space: "Space", config: RunConfig) -> list[tuple[str, RunConfig]]:
 
     wanted = []
     for point in space.points(config):
-        pointed = varied(config, point)
-        wanted += [(stage, pointed) for stage in flow.inputs("listwise", pointed)]
+        with suppress(ConfigError):  # of settings that cannot be used together, which their trial tells
+            pointed = varied(config, point)
+            wanted += [(stage, pointed) for stage in flow.inputs("listwise", pointed)]
     if THRESHOLD in space.dimensions:
         wanted.append(("noise_report", threshold_config(config)))
     return wanted

@@ -88,7 +88,7 @@ FLOW: dict[str, Step] = {
         (*_MODEL, "pointwise"),
         lambda config: (*_pairs(config), *_pretrained(config)),
         "jobs.train_pointwise",
-        version=2,
+        version=3,
     ),
     "noise": Step((), lambda config: (*_pairs(config), "pointwise"), "jobs.filter_noise"),
     "noise_report": Step(("noise",), lambda config: (*_pairs(config), "noise"), "jobs.filter_noise"),

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from rayrank.errors import ConfigError
 from rayrank.flow import RUNS
 from rayrank.overrides import apply
 from rayrank.pretrained import content_digest
+
+_folder_digest = cache(content_digest)
 
 
 def _run_digest(run: str) -> str:
@@ -26,8 +29,8 @@ def _run_digest(run: str) -> str:
 
 
 DIGESTS: Mapping[str, Callable[[RunConfig], str]] = {
-    "text.tokenizer": lambda config: content_digest(config.text.tokenizer, "text.tokenizer"),
-    "encoder.name": lambda config: content_digest(config.encoder.name, "encoder.name"),
+    "text.tokenizer": lambda config: _folder_digest(config.text.tokenizer, "text.tokenizer"),
+    "encoder.name": lambda config: _folder_digest(config.encoder.name, "encoder.name"),
     "typer.labels": lambda config: labels_digest(config.typer.labels, "typer.labels") if config.typer.labels else "",
     "evaluate.run": lambda config: "".join(
         _run_digest(run) for run in (config.evaluate.run, config.evaluate.baseline) if run
@@ -36,12 +39,20 @@ DIGESTS: Mapping[str, Callable[[RunConfig], str]] = {
 """Settings that name a file or folder, whose digest is their section's fingerprint."""
 
 
-def digested(config: RunConfig, keys: Iterable[str] = DIGESTS) -> RunConfig:
-    """Return a configuration with the digests of what some of its settings name."""
-    found = {f"{key.partition('.')[0]}.fingerprint": DIGESTS[key](config) for key in keys}
-    return apply(config.model_dump(), found) if found else config
+def digested(config: RunConfig) -> RunConfig:
+    """Return a job's configuration with the digests of all it names, found anew."""
+    _folder_digest.cache_clear()
+    return _digested(config, DIGESTS)
 
 
 def varied(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
-    """Return a run's configuration with dotted keys replaced, and with the digests of what those name."""
-    return digested(apply(config.model_dump(), changes), DIGESTS.keys() & changes.keys())
+    """Return a run's configuration with dotted keys replaced, and with the digests of what those name.
+
+    A folder is looked at once in a job: sweeps ask for the same one many times.
+    """
+    return _digested(apply(config.model_dump(), changes), DIGESTS.keys() & changes.keys())
+
+
+def _digested(config: RunConfig, keys: Iterable[str]) -> RunConfig:
+    found = {f"{key.partition('.')[0]}.fingerprint": DIGESTS[key](config) for key in keys}
+    return apply(config.model_dump(), found) if found else config

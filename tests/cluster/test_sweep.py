@@ -214,6 +214,19 @@ def test_trials_that_fail_are_shown_as_what_they_are_and_the_sweep_goes_on(train
         assert row["reason"][:20] in page.read_text()
 
 
+def test_what_scoring_costs_is_a_second_aim(trained: Path, joining: dict[str, str], tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path / "storage")
+    order = command(tmp_path / "storage", "--cost", "--trials", "2")
+    answer = subprocess.run(order, env=joining, text=True, capture_output=True, check=False)
+
+    assert answer.returncode == 0, answer.stderr
+    assert "no other is both better and faster: trial" in answer.stdout
+    rows = trials(tmp_path / "storage")
+    assert [row["state"] for row in rows] == ["finished", "finished"]
+    assert all(row["ms_per_query"] == pytest.approx(1000 * 10 / row["pairs_per_s"]) for row in rows)
+    assert any(row["pareto"] for row in rows)
+
+
 @pytest.mark.parametrize(
     ("more", "told"),
     [

@@ -63,13 +63,13 @@ def _check_fit(config: RunConfig, shape: PretrainedConfig, reads_pairs: bool) ->
             f"in both."
         )
     texts, inputs = config.text, config.input
-    # What is served is cut by the input alone, and would be longer than anything learnt.
-    if reads_pairs and inputs.query_length > texts.query_pieces:
+    # What is served is cut by the input alone, and could be longer than anything learnt.
+    if inputs.query_length > texts.query_pieces:
         raise ConfigError(
             f"input.query_length={inputs.query_length} cannot be used: the corpus keeps text.query_pieces="
             f"{texts.query_pieces} of a query; raise text.query_pieces, or lower input.query_length."
         )
-    if reads_pairs and inputs.length - inputs.query_length > texts.passage_pieces:
+    if inputs.length - inputs.query_length > texts.passage_pieces:
         raise ConfigError(
             f"input.length={inputs.length} cannot be used: the corpus keeps text.passage_pieces={texts.passage_pieces} "
             f"of a passage; raise text.passage_pieces, or lower input.length."

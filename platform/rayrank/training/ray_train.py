@@ -65,7 +65,7 @@ class _Whole(io.BytesIO):
         self._artifact, self._name = artifact, name
 
     def close(self) -> None:
-        if not self.closed:
+        if not self.closed and self.tell():  # or nothing came to be written
             with self._artifact.create(self._name) as stream:
                 stream.write(self.getvalue())
         super().close()

@@ -43,6 +43,8 @@ def test_candidates_that_come_in_no_order_have_no_row_for_their_scores() -> None
 def test_lists_without_the_pointwise_phase_have_its_epochs() -> None:
     row = next(row for row in table_one(PRESETS["paper"]()) if row.name == "- pointwise")
     assert row.changes["listwise.epochs"] == 6
+    alone = apply(PRESETS["paper"]().model_dump(), {"listwise.start": "encoder"})
+    assert "- pointwise" not in [row.name for row in table_one(alone)]
 
 
 def test_a_phase_that_is_not_the_last_makes_the_same_model() -> None:

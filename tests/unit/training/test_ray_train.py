@@ -120,4 +120,7 @@ def test_a_list_of_checkpoints_stays_whole_until_the_next_one_is(tmp_path: Path)
             stream.flush()
             assert number == 0 or file.read_text() == f"whole {number - 1}"
         assert file.read_text() == f"whole {number}"
+    with pytest.raises(KeyError), there.open_output_stream(str(file)):
+        raise KeyError
+    assert file.read_text() == "whole 2"
     assert list(file.parent.iterdir()) == [file]

@@ -23,7 +23,7 @@ from tune.placement import rooms
 from tune.search import StudySearch
 from tune.spaces import Changes, Space, open_space
 from tune.study import FILE, Record, alone, enqueue, open_storage, open_study, records, trial_name
-from tune.sweep import _own_sentence
+from tune.sweep import _own_sentence, _shared
 from tune.trial import reason
 
 
@@ -108,6 +108,10 @@ def test_settings_that_cannot_be_used_together_are_left_to_their_trial_to_tell(t
 
     assert trial.missing(together, base, store) == set()
     assert trial.missing({"input.length": 64}, base, store)
+    file = tmp_path / "space.yaml"
+    file.write_text("input.length: [64, 96]\ninput.query_length: [16, 64]")
+    shared = _shared(open_space(str(file), base, grid=True), base)
+    assert {(config.input.length, config.input.query_length) for _, config in shared} == {(64, 16), (96, 16), (96, 64)}
     results.clear([record], base, store)
 
 
@@ -172,6 +176,7 @@ def test_what_was_measured_before_a_restart_still_stops_weak_trials(study: Study
     # Resumed, it is asked again where it was, and is not measured against itself.
     best = study.get_trials()[-1].params
     assert rungs.goes_on(trial_name(dict(reversed(best.items()))), 1, 0.1)
+    assert not rungs.goes_on("weak", 1, 0.1)
     assert not rungs.goes_on("weak", 1, 0.1)
     assert rungs.goes_on("strong", 1, 0.5)
     assert rungs.goes_on("strong", 2, 0.5)

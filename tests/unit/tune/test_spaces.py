@@ -118,6 +118,12 @@ def test_a_bad_space_is_one_sentence_that_names_the_setting(text: str, told: str
     assert "\n" not in sentence
 
 
+def test_a_step_may_be_as_wide_as_the_range(tmp_path: Path) -> None:
+    space = from_yaml("noise.threshold: {low: 0.1, high: 0.3, step: 0.2}", tmp_path, grid=True)
+
+    assert [round(point["noise.threshold"], 9) for point in space.points(CONFIG)] == [0.1, 0.3]
+
+
 def test_a_value_that_is_listed_twice_is_tried_once(tmp_path: Path) -> None:
     space = from_yaml("listwise.negatives: [1, 3, 1]", tmp_path, grid=True)
 

@@ -15,6 +15,7 @@ from jobs.ablate import changes_of
 from rayrank import flow
 from rayrank.artifacts import Artifact, Store
 from rayrank.config import RunConfig
+from rayrank.outside import digested
 from rayrank.overrides import apply, build
 from rayrank.training.ray_train import RUN
 from tune import plots, results
@@ -252,6 +253,20 @@ def test_the_live_table_names_the_best_and_leaves_old_trials_out(study: Study, s
     table = results.live_table(study, list(space.dimensions), trials=9, most=3)
     assert table.title == "7 of 9 trials over; best: trial 2, 0.4400"
     assert table.row_count == 3
+
+
+def test_a_sweep_over_folders_has_another_place_when_one_has_changed(config: RunConfig, tmp_path: Path) -> None:
+    places, store = [], Store(str(tmp_path / "storage"))
+    for content in ("one", "other"):
+        for name in "ab":
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / "config.json").write_text(content)
+        file = tmp_path / "space.yaml"
+        file.write_text(f"encoder.name: [{tmp_path / 'a'}, {tmp_path / 'b'}]")
+        digested(config)  # as a job does at its start
+        places.append(results.place(open_space(str(file), config), config, False, store).key)
+
+    assert places[0] != places[1]
 
 
 def test_the_same_sweep_has_the_same_place_however_many_trials(config: RunConfig, tmp_path: Path) -> None:
