@@ -32,8 +32,8 @@ DIGESTS: Mapping[str, Callable[[RunConfig], str]] = {
     "text.tokenizer": lambda config: _folder_digest(config.text.tokenizer, "text.tokenizer"),
     "encoder.name": lambda config: _folder_digest(config.encoder.name, "encoder.name"),
     "typer.labels": lambda config: labels_digest(config.typer.labels, "typer.labels") if config.typer.labels else "",
-    "evaluate.run": lambda config: "".join(
-        _run_digest(run) for run in (config.evaluate.run, config.evaluate.baseline) if run
+    "evaluate.run": lambda config: (
+        _run_digest(config.evaluate.run) + (_run_digest(config.evaluate.baseline) if config.evaluate.baseline else "")
     ),
 }
 """Settings that name a file or folder, whose digest is their section's fingerprint."""
