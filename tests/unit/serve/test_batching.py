@@ -188,7 +188,7 @@ def test_a_deadline_gives_back_what_was_scored_and_stops_the_rest() -> None:
     async def work(batcher: Batcher[Pair]) -> None:
         began = time.monotonic()
         found = await batcher(pairs_of("some", 1000), [10] * 1000, began + 0.15, priority=range(999, -1, -1))
-        assert time.monotonic() - began < 0.25
+        assert time.monotonic() - began < 1.0  # all of them take two seconds
         scored = [place for place, score in enumerate(found.scores) if score is not None]
         # The first in order of priority, and nothing after the batch that was in the making.
         assert scored == list(range(1000 - len(scored), 1000))
@@ -244,7 +244,7 @@ def test_a_client_that_goes_away_takes_its_pairs_along() -> None:
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_again() -> None:
-    scorer = Scorer(seconds=0.01)
+    scorer = Scorer(seconds=0.2)
 
     async def work(batcher: Batcher[Pair]) -> None:
         await batcher(pairs_of("rate", 10), [10] * 10)
@@ -254,8 +254,8 @@ def test_a_full_queue_refuses_and_says_when_to_come_again() -> None:
         await asyncio.to_thread(scorer.began.wait)
         with pytest.raises(Overloaded) as refusal:
             await batcher(pairs_of("refused", 21), [10] * 21)
-        # Thirty pairs wait for a third batch, at ten in a hundredth of a second.
-        assert 0.015 < refusal.value.retry_after < 0.045
+        # Thirty pairs wait for a third batch, at ten in a fifth of a second.
+        assert 0.3 < refusal.value.retry_after < 0.9
         fits = asyncio.create_task(batcher(pairs_of("fits", 20), [10] * 20))
         await asyncio.sleep(0.01)
         scorer.may_go.set()
@@ -289,10 +289,10 @@ def test_pairs_that_are_still_being_made_count_as_queued() -> None:
 def test_a_request_queues_until_the_scorer_is_done_with_the_one_before() -> None:
     async def work(batcher: Batcher[Pair]) -> None:
         first, second = await asyncio.gather(*(batcher(pairs_of(name, 10), [10] * 10) for name in ("one", "two")))
-        assert (first.queued, first.scoring) == pytest.approx((0.0, 0.3), abs=0.1)
-        assert (second.queued, second.scoring) == pytest.approx((0.3, 0.3), abs=0.1)
+        assert (first.queued, first.scoring) == pytest.approx((0.0, 1.0), abs=0.45)
+        assert (second.queued, second.scoring) == pytest.approx((1.0, 1.0), abs=0.45)
 
-    run(Scorer(seconds=0.3), work)
+    run(Scorer(seconds=1.0), work)
 
 
 def test_a_request_queues_until_the_one_before_has_failed() -> None:
@@ -301,9 +301,9 @@ def test_a_request_queues_until_the_one_before_has_failed() -> None:
         broken, found = await asyncio.gather(*asked, return_exceptions=True)
         assert isinstance(broken, ValueError)
         assert isinstance(found, Scored)
-        assert (found.queued, found.scoring) == pytest.approx((0.3, 0.3), abs=0.1)
+        assert (found.queued, found.scoring) == pytest.approx((1.0, 1.0), abs=0.45)
 
-    run(Scorer(seconds=0.3), work)
+    run(Scorer(seconds=1.0), work)
 
 
 def test_what_cannot_be_scored_fails_its_own_batch_only() -> None:

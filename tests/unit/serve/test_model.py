@@ -173,12 +173,12 @@ def test_a_deadline_scores_the_first_stages_best_first(types: Path) -> None:
 
 def test_a_deadline_counts_tokenising_too(shared: ServedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = shared._inputs
-    monkeypatch.setattr(shared, "_inputs", lambda ask: (time.sleep(0.3), slow(ask))[1])
+    monkeypatch.setattr(shared, "_inputs", lambda ask: (time.sleep(1.0), slow(ask))[1])
     began = time.monotonic()
 
     (answer,) = asked(shared, Ask("what is a bogue", PASSAGES, deadline_ms=50))
 
-    assert time.monotonic() - began < 0.25
+    assert time.monotonic() - began < 0.8
     assert answer.partial
     assert answer.logits == [None] * len(PASSAGES)
     assert not answer.order
@@ -273,14 +273,14 @@ def test_what_waits_to_be_tokenised_fills_the_queue(types: Path, monkeypatch: py
 def test_a_batch_is_answered_before_the_next_one_is_scored(types: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = opened(types, **{"batching.tokens": "48"})
     slow = Scorer.begin
-    monkeypatch.setattr(Scorer, "begin", lambda *given: (time.sleep(0.3), slow(*given))[1])
+    monkeypatch.setattr(Scorer, "begin", lambda *given: (time.sleep(1.0), slow(*given))[1])
     # Each fills a batch; which is the first, the threads that tokenise decide.
     answers = asked(model, *(Ask("what", ["fish " * 42] * 2, "location") for _ in range(2)))
     first, second = sorted(answers, key=lambda answer: answer.timing.queue)
     asyncio.run(model.close())
 
-    assert (first.timing.queue, first.timing.score) == pytest.approx((0.0, 0.3), abs=0.15)
-    assert (second.timing.queue, second.timing.score) == pytest.approx((0.3, 0.3), abs=0.15)
+    assert (first.timing.queue, first.timing.score) == pytest.approx((0.0, 1.0), abs=0.45)
+    assert (second.timing.queue, second.timing.score) == pytest.approx((1.0, 1.0), abs=0.45)
 
 
 def test_a_model_that_is_replaced_answers_what_it_has_in_hand(types: Path) -> None:
