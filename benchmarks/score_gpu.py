@@ -34,7 +34,7 @@ from rayrank.config import MINILM, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.modeling.batches import PairTexts
 from rayrank.modeling.export import Exported, export, settings_of
 from rayrank.modeling.reranker import Reranker
-from rayrank.modeling.scorer import Scorer, hasten
+from rayrank.modeling.scorer import Scorer, hasten, row_size
 from rayrank.modeling.text_scorer import score
 from rayrank.text.pairs import Rows
 from rayrank.text.pieces import load_tokenizer
@@ -156,7 +156,7 @@ def empty_share(scorer: Scorer, lengths: Rows) -> float:
     batches = list(scorer.batches(lengths))
     if not scorer.packs:
         return padding(lengths, batches)
-    return 1 - float(lengths.sum()) / (len(batches) * scorer.tokens)
+    return 1 - float(lengths.sum()) / sum(row_size(int(lengths[chosen].sum())) for chosen in batches)
 
 
 def from_text(model: Reranker, words: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> object:

@@ -17,12 +17,12 @@ import torch
 from scipy.special import expit
 
 from rayrank.evaluation.fusion import blend
-from rayrank.modeling.batches import SHORT, PairTexts
+from rayrank.modeling.batches import PairTexts
 from rayrank.modeling.explain import explain
 from rayrank.modeling.export import load
 from rayrank.modeling.onnx_scorer import OnnxScorer
 from rayrank.modeling.predicted_types import types_for
-from rayrank.modeling.scorer import SHORTER, Scorer, hasten, snapshot
+from rayrank.modeling.scorer import Scorer, hasten, snapshot
 from rayrank.text.pairs import Ids, Ragged, SpecialIds, prefixes
 from rayrank.text.pieces import PieceEncoder
 from serve.batching import Batcher
@@ -240,14 +240,13 @@ class ServedModel:
             # The changes that an explanation shows are smaller than what eight bits leave out.
             self._explained = self._exported._replace(model=snapshot(model))
         hasten(model, eight_bits)
-        return Scorer(self._exported.model, nothing, tokens, SHORTER)
+        return Scorer(self._exported.model, nothing, tokens)
 
     def _warm_up(self) -> None:
-        """Score once with every length of rows."""
-        inputs = self._inputs(Ask("a first query", ["a first passage"]))
-        sizes = (*SHORTER, self._scorer.tokens) if self._on_gpu else (SHORT,)
-        for size in sizes:
-            self._begin(inputs.pairs * (size // SHORT))()
+        """Score once as much as there will be at a time, so that what compiles has compiled and the memory is there."""
+        pairs = self._inputs(Ask("a first query", ["a first passage"])).pairs
+        start, passage = pairs[0]
+        self._begin(pairs * (self._scorer.tokens // (len(start) + len(passage) + 1) if self._on_gpu else 1))()
 
     def _begin(self, pairs: list[Pair]) -> Callable[[], list[float]]:
         """Begin to score pairs and return what waits for the scores; on the scoring thread."""

@@ -10,6 +10,9 @@ from xdist.scheduler import LoadFileScheduling
 
 # Ray Train takes a checkpoint from its workers at every look at them; waiting for that is most of a short training.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
+if not Path("/proc/driver/nvidia").exists():
+    # Without a GPU kernels run in Python; Triton asks for this when it is first imported.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Two processes with a thread for each core would spend their time waiting for each other's.
     os.environ.setdefault("OMP_NUM_THREADS", "1")

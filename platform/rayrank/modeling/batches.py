@@ -12,7 +12,7 @@ from torch.nn import functional
 from rayrank.text.pairs import Pairs, Ragged, Rows, pair_lengths
 
 SHORT = 32
-"""Inputs are taken to be this long at least, on average; rows of shorter ones take longer."""
+"""Inputs are taken to be this long at least, on average."""
 
 FEW = 2**22
 """Ids of a few batches, not of a corpus: so many may lie in memory that a GPU reads by itself."""
@@ -63,7 +63,7 @@ class PackedBatch(NamedTuple):
         return torch.arange(len(self.ids), device=self.ids.device) - self.offsets[self.seq]
 
     def firsts(self) -> Tensor:
-        """Return where each input begins; filled up, so that rows of one length have as many whatever they hold."""
+        """Return where each input begins; filled up, so that there are several: a graph knows one from many."""
         count = max(self.num_inputs, len(self.ids) // SHORT)
         return functional.pad(self.offsets[: self.num_inputs], (0, count - self.num_inputs))
 

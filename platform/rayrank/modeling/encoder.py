@@ -22,7 +22,7 @@ from rayrank.modeling.packed_attention import (
     RowMasks,
     SpreadMasks,
     bounds_of,
-    can_compile,
+    can_pack,
     compile_layers,
     layers_of,
     rectangle,
@@ -34,8 +34,8 @@ from rayrank.pretrained import locate
 PAPER = StrmConfig()
 """STRM as the paper has it."""
 
-SMALLEST_HEAD = 16
-"""FlexAttention has no kernel for narrower heads."""
+HEADS = (16, 32, 64, 128)
+"""Sizes of heads that the kernel of packed rows knows."""
 
 BIAS_SCALE = 100.0
 """The bias is this times its parameter. Adam moves a parameter by about the learning rate a step, 3e-5 and the like;
@@ -73,9 +73,9 @@ class Encoder(nn.Module):
             raise _layers_alike(base, strm)
         # In a packed batch it is the caller who says at which position of its sequence a piece stands.
         counts_positions = hasattr(getattr(base, "embeddings", None), "position_embeddings")
-        is_known = numbers_its_layers(base) and counts_positions and _head_size(base) >= SMALLEST_HEAD
+        is_known = numbers_its_layers(base) and counts_positions and _head_size(base) in HEADS
         # Elsewhere batches are padded, for SDPA.
-        self.packs = is_known and can_compile()
+        self.packs = is_known and can_pack()
         self._places: Tensor | None = None
         _before_last_output(base, self._taken)
 

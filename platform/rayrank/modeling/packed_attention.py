@@ -1,30 +1,30 @@
 """Attention over packed batches: one row of many sequences, each of which sees only itself.
 
-Layers without STRM go through FlashAttention where there is one, which knows no masks. Those with it, and all that are
-compiled to score, go through FlexAttention: it asks of each two pieces whether one may attend to the other, and no mask
-is ever written down. When they learn, the row is spread out to a rectangle for SDPA, which has dropout where
-FlexAttention has none. Its masks are then as large as for padded batches; a bias has one for each head.
+What scores goes through a kernel of our own (`row_kernel`): it works out of each two pieces whether one may attend to
+the other, and no mask is ever written down. When layers learn, those without STRM go through FlashAttention where there
+is one, which knows no masks. For the others the row is spread out to a rectangle for SDPA, whose masks are as large as
+for padded batches; a bias has one for each head.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.library import custom_op
 from torch.nn import functional
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.utils._triton import has_triton
 
-from rayrank.modeling.batches import SHORT, PackedBatch
+from rayrank.modeling.batches import PackedBatch
 from rayrank.modeling.layer_masks import LayerMasks, Place
 from rayrank.modeling.strm import PackedCodes
 
 BLOCK = 64
-"""Positions a block of the mask; blocks that no sequence spans cost nothing, so short ones cost less."""
+"""Queries that are computed together; packed rows that are scored are a multiple of it."""
 
-OPTIONS: Any = {"fwd_BLOCK_M": BLOCK, "fwd_BLOCK_N": BLOCK}
+KEYS = 32
+"""Keys that these read at a time. Where they are more, more are read in vain: sequences have a hundred pieces or so."""
 
 RUN = 1 / 4
 """The share of an encoder's layers that are compiled as one graph when it learns: a CPU takes a millisecond to call a
@@ -69,38 +69,61 @@ class RowMasks:
     """What each layer of one packed batch sees while it scores."""
 
     codes: PackedCodes
-    num_blocks: Tensor
-    """For each block of queries how many blocks of keys its sequences span."""
-    blocks: Tensor
-    """Which those are."""
-    bounds: Bounds
+    spans: Tensor
+    """(blocks, 2): where the sequences of each block of queries begin and end; two blocks at least, as a graph that is
+    compiled for any number of them is not for one."""
     bias: Tensor | None = None
     """(layers, heads), added to a logit where STRM would forbid it."""
 
     def attend(self, place: Place, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
         """Return what each position reads in one layer."""
-        compiling = torch.compiler.is_compiling()
-        # Within a layer that is compiled as a whole FlexAttention becomes a part of the graph, FlashAttention does not.
-        if not place.has_strm and not compiling and self.bounds.suit(query):
-            return self.bounds.attend(query, key, value)
         bias = place.bias(self.bias) if place.has_strm and self.bias is not None else None
-        masked = place.has_strm and bias is None
-        attend = _compiled() if query.is_cuda and not compiling else _flex
-        return attend(query, key, value, masked, *self.codes, bias, self.num_blocks, self.blocks)
+        rows = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+        found: Tensor = attend_in_rows(*rows, *self.codes, self.spans, bias, place.has_strm)
+        return found.transpose(0, 1)[None]
+
+
+@custom_op("rayrank::attend_in_rows", mutates_args=())
+def attend_in_rows(
+    query: Tensor, key: Tensor, value: Tensor, seq: Tensor, word: Tensor, open_to: Tensor, spans: Tensor,
+    bias: Tensor | None, masked: bool,
+) -> Tensor:  # fmt: skip
+    """Return (positions, heads, size) of what each position reads of its sequence: one step of a compiled graph."""
+    if not query.is_cuda:
+        return _attend_by_mask(query, key, value, seq, word, open_to, bias, masked)
+    # Only machines with a GPU need to have Triton.
+    from rayrank.modeling.row_kernel import attend
+
+    return attend(query, key, value, seq, word, open_to, spans, bias, masked)
+
+
+def _attend_by_mask(
+    query: Tensor, key: Tensor, value: Tensor, seq: Tensor, word: Tensor, open_to: Tensor,
+    bias: Tensor | None, masked: bool,
+) -> Tensor:  # fmt: skip
+    """Return the same by a mask that is written down: of short rows, where there is no GPU."""
+    mask = seq[:, None] == seq
+    seen = (word[:, None] == word) | (seq[:, None] == open_to)
+    if bias is not None:
+        here = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, -torch.inf)
+        mask = torch.where(mask & ~seen, bias.to(query.dtype)[:, None, None], here)
+    elif masked:
+        mask = seen
+    query, key, value = (tensor.transpose(0, 1) for tensor in (query, key, value))
+    return functional.scaled_dot_product_attention(query, key, value, mask).transpose(0, 1).contiguous()
+
+
+@attend_in_rows.register_fake
+def _(query: Tensor, *others: Any) -> Tensor:
+    return query.new_empty(query.shape)
 
 
 def row_masks(codes: PackedCodes, batch: PackedBatch, bias: Tensor | None = None) -> RowMasks:
-    """Return the masks of one batch; sequences lie in order, so a block's sequences span one run of blocks."""
-    offsets, size = batch.offsets, len(batch.ids)
-    low = offsets[codes.seq[::BLOCK].long()] // BLOCK
-    high = (offsets[codes.seq[BLOCK - 1 :: BLOCK].long() + 1] - 1) // BLOCK
-    numbers = torch.arange(len(low), device=low.device)
-    blocks = (low[:, None] + numbers).clamp(max=len(low) - 1)
-    counts, blocks = (tensor.to(torch.int32)[None, None] for tensor in (high - low + 1, blocks))
-    # Rows of one length have as many bounds, whatever they hold: a graph knows one number of them.
-    spare = max(0, size // SHORT + size // batch.longest + 2 - len(offsets))
-    bounds = bounds_of(functional.pad(offsets, (0, spare), value=size), batch.longest)
-    return RowMasks(codes, counts, blocks, bounds, bias)
+    """Return the masks of one batch; sequences lie in order, so those of a block are one run of positions."""
+    starts = batch.offsets[codes.seq[::BLOCK].long()]
+    ends = batch.offsets[codes.seq[BLOCK - 1 :: BLOCK].long() + 1]
+    # Read are whole steps of keys; rows end with one.
+    return RowMasks(codes, torch.stack([starts // KEYS * KEYS, ends], 1), bias)
 
 
 @dataclass(frozen=True)
@@ -175,43 +198,6 @@ class SpreadMasks:
         return self.rectangle.packed(found)
 
 
-def _flex(
-    query: Tensor, key: Tensor, value: Tensor, masked: bool, seq: Tensor, word: Tensor, open_to: Tensor,
-    bias: Tensor | None, num_blocks: Tensor, blocks: Tensor,
-) -> Tensor:  # fmt: skip
-    size = query.shape[2]
-
-    def plain(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        return seq[q] == seq[k]
-
-    def strm(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        return (word[q] == word[k]) | (open_to[k] == seq[q])
-
-    def biased(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        assert bias is not None
-        return torch.where(strm(b, h, q, k), score, score + bias[h])
-
-    mask = BlockMask(
-        (size, size), num_blocks, blocks, None, None, num_blocks, blocks, None, None, (BLOCK, BLOCK),
-        strm if masked else plain,
-    )  # fmt: skip
-    found: Tensor = flex_attention(
-        query,
-        key,
-        value,
-        score_mod=None if bias is None else biased,
-        block_mask=mask,
-        kernel_options=OPTIONS,
-    )
-    return found
-
-
-@cache
-def _compiled() -> Callable[..., Tensor]:
-    # For rows of any length, so that it is compiled once in a process, whatever is scored there.
-    return torch.compile(_flex, dynamic=True)
-
-
 class _Run(nn.Module):
     """Layers one after another, as one to compile."""
 
@@ -254,8 +240,8 @@ def _as_it_is(states: Tensor, *given: Any, **options: Any) -> Tensor:
     return states
 
 
-def can_compile() -> bool:
-    """Return whether FlexAttention can be compiled for the GPU there is; without that it would write masks down."""
+def can_pack() -> bool:
+    """Return whether the kernel of packed rows can be compiled for the GPU there is."""
     return not torch.cuda.is_available() or has_triton()
 
 

@@ -1,7 +1,7 @@
 """Scoring: pairs of rows in, one float32 score each out, in the caller's order."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rayrank.errors import ConfigError
-from rayrank.modeling.batches import SHORT, PairTexts
+from rayrank.modeling.batches import PairTexts
 from rayrank.modeling.lean import check_eight_bits, fuse, use_eight_bits
 from rayrank.modeling.packed_attention import BLOCK, compile_layers
 from rayrank.modeling.reranker import Reranker, relevance_score
@@ -21,11 +21,7 @@ POOL = 16_384
 
 CPU_TOKENS, GPU_TOKENS = 2_048, 131_072
 """Tokens a batch: on a CPU so few that what a layer leaves for the next is still in the cache, and hardly any is
-padding. A GPU needs more at once before it is the arithmetic that takes the time. There every packed row has this one
-length, whatever is asked, so that a compiled encoder is compiled once."""
-
-SHORTER = (8_192, 32_768)
-"""Rows for a few pairs on a GPU, where somebody waits for them; each is compiled once, too."""
+padding. A GPU needs more at once before it is the arithmetic that takes the time."""
 
 OLDEST_WITH_EIGHT_BITS = (8, 9)
 
@@ -41,13 +37,13 @@ def halve(model: Reranker) -> None:
 
 
 def hasten(model: Reranker, eight_bits: bool = False) -> None:
-    """Compile such a model as well, for the one shape, with fewer and larger products, or with those of eight bits."""
+    """Compile such a model as well, for rows of all lengths, with fewer and larger products or those of eight bits."""
     if eight_bits:
         quarter(model)
     halve(model)
     if model.encoder.packs and next(model.parameters()).is_cuda:
         fuse(model.encoder.base)
-        compile_layers(model.encoder.base, dynamic=False)
+        compile_layers(model.encoder.base, dynamic=True)
 
 
 def quarter(model: Reranker) -> None:
@@ -76,11 +72,9 @@ def snapshot(model: Reranker) -> Reranker:
 class Scorer:
     """Runs a re-ranker over pairs in batches of a token budget: packed rows on a GPU, rectangles elsewhere."""
 
-    def __init__(
-        self, model: Reranker, texts: PairTexts, tokens: int | None = None, shorter: Sequence[int] = ()
-    ) -> None:
-        """Take the budget, and on a GPU the lengths of rows that are enough for less than it."""
-        self.model, self._texts, self._shorter = model, texts, shorter
+    def __init__(self, model: Reranker, texts: PairTexts, tokens: int | None = None) -> None:
+        """Take the budget."""
+        self.model, self._texts = model, texts
         self._device = next(model.parameters()).device
         on_gpu = self._device.type == "cuda"
         self.packs = on_gpu and model.encoder.packs
@@ -95,7 +89,7 @@ class Scorer:
 
     def over(self, texts: PairTexts) -> "Scorer":
         """Return a scorer of other texts by the same model."""
-        return Scorer(self.model, texts, self.tokens, self._shorter)
+        return Scorer(self.model, texts, self.tokens)
 
     def num_whole(self) -> int:
         """Return how many pairs, row by row of the texts, fill packed rows; what is left of them would not."""
@@ -138,14 +132,12 @@ class Scorer:
     def _score(self, query_rows: Rows, passage_rows: Rows) -> Tensor:
         if not self.packs:
             return relevance_score(self.model(self._texts.padded(query_rows, passage_rows, self._device)))
-        needed = int(self._texts.lengths(query_rows, passage_rows).sum())
-        fits = (size for size in self._shorter if needed <= size < self.tokens and len(query_rows) <= size // SHORT)
-        size = min(fits, default=self.tokens)
+        size = row_size(int(self._texts.lengths(query_rows, passage_rows).sum()))
         return relevance_score(self.model(self._texts.packed(query_rows, passage_rows, size, self._device)))
 
     def _fitting(self, tokens: int) -> int:
         """Return a budget that can be used: a packed row holds one pair at least, in whole blocks."""
-        return -(-max(tokens, self._texts.length) // BLOCK) * BLOCK if self.packs else tokens
+        return row_size(max(tokens, self._texts.length)) if self.packs else tokens
 
     def batches(self, lengths: Rows) -> Iterator[Rows]:
         """Yield what is scored together, as places in the caller's order."""
@@ -162,9 +154,13 @@ class Scorer:
         while start < len(lengths):
             before = ends[start - 1] if start else 0
             stop = int(np.searchsorted(ends, before + self.tokens, side="right"))
-            stop = min(stop, start + max(1, self.tokens // SHORT))
             yield start, stop
             start = stop
+
+
+def row_size(tokens: int) -> int:
+    """Return the length of a packed row that holds as many: whole blocks, two at least, which masks ask for."""
+    return max(2, -(-tokens // BLOCK)) * BLOCK
 
 
 def aligned(lengths: Rows) -> Rows:

@@ -76,7 +76,7 @@ def test_scores_of_eight_bits_are_nearly_those_of_all_bits(form: StrmConfig, dev
     use_eight_bits(reranker.encoder.base)
     found = scores(reranker, 64)
 
-    assert torch.corrcoef(torch.stack([expected, found]))[0, 1] > 0.95
+    assert torch.corrcoef(torch.stack([expected, found]))[0, 1] > 0.9
     assert not torch.equal(expected, found)
     assert sum(isinstance(part, LinearOfEightBits) for part in reranker.modules()) == 4 * 3
     assert not any(isinstance(part, nn.Linear) for part in reranker.encoder.base.encoder.modules())
@@ -112,7 +112,7 @@ def test_eight_bits_without_a_gpu_are_refused_in_one_sentence() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "reason"),
-    [({"hidden_size": 24, "num_attention_heads": 1}, "24 wide"), ({"num_attention_heads": 4}, "heads of 16")],
+    [({"num_attention_heads": 1, "intermediate_size": 40}, "40 wide"), ({"num_attention_heads": 4}, "heads of 16")],
 )
 def test_layers_that_no_gpu_takes_in_eight_bits_are_refused_wherever_the_model_is(
     shape: dict[str, int], reason: str

@@ -1,10 +1,8 @@
 """A packed batch holds the same inputs as a padded one, and the encoder reads both alike."""
 
 import copy
-import platform
 from collections.abc import Callable
 from itertools import pairwise
-from shutil import which
 
 import numpy as np
 import pytest
@@ -17,7 +15,8 @@ from rayrank.modeling import packed_attention
 from rayrank.modeling.batches import PackedBatch, PairTexts
 from rayrank.modeling.layer_masks import LayerMasks, Place
 from rayrank.modeling.lean import fuse, use_eight_bits
-from rayrank.modeling.packed_attention import SpreadMasks, _flex, bounds_of, compile_layers, rectangle, row_masks
+from rayrank.modeling.packed_attention import SpreadMasks, bounds_of, compile_layers, rectangle, row_masks
+from rayrank.modeling.row_kernel import attend
 from rayrank.modeling.strm import packed_codes, padded_mask
 from rayrank.text.pairs import Ragged
 from tests.unit.modeling.conftest import CLS, CPU, FORMS, GPU, PAD, SEP, VOCABULARY, model, rows, texts
@@ -108,11 +107,11 @@ def test_in_half_precision_packed_and_padded_batches_agree_as_far_as_it_goes(for
 
 @pytest.mark.parametrize("lean", [None, fuse, use_eight_bits], ids=["as it is", "fused", "eight bits"])
 @pytest.mark.parametrize(("form", "graphs"), [("off", 2), ("mask", 2), ("mask from layer 1", 3), ("bias", 2)])
-def test_layers_share_what_is_compiled_and_the_last_computes_first_positions_alone(
+def test_layers_share_what_is_compiled_for_rows_of_all_lengths(
     form: str, graphs: int, lean: Callable[[nn.Module], None] | None
 ) -> None:
     source, reranker, counter = texts(), model(FORMS[form]), CompileCounterWithBackend("eager")
-    batches = [source.packed(*rows(12, seed), 512, CPU) for seed in range(3)]
+    batches = [source.packed(*rows(count, count), size, CPU) for count, size in ((12, 512), (1, 128), (40, 1024))]
     if lean is use_eight_bits:
         reranker.encoder.bfloat16()
     if lean is not None:
@@ -120,7 +119,7 @@ def test_layers_share_what_is_compiled_and_the_last_computes_first_positions_alo
     with torch.no_grad():
         expected = [reranker(batch) for batch in batches]
         torch._dynamo.reset()
-        compile_layers(reranker.encoder.base, dynamic=False, backend=counter)
+        compile_layers(reranker.encoder.base, dynamic=True, backend=counter)
         found = [reranker(batch) for batch in batches]
         copied = copy.deepcopy(reranker)
         found.append(copied(batches[0]))
@@ -202,27 +201,42 @@ def test_attention_that_learns_drops_its_share_of_what_others_say_anew_each_time
     assert not torch.equal(first, second)
 
 
-@pytest.mark.skipif(not (which("g++") and platform.machine() == "x86_64"), reason="FlexAttention has no kernel here")
-@pytest.mark.parametrize("form", ["mask", "bias"])
-def test_the_compiled_kernel_computes_what_a_rectangle_says(form: str) -> None:
-    batch, words = texts().packed(*rows(12), 512, CPU), torch.arange(VOCABULARY, dtype=torch.int8) % 2
-    spread, bias = rectangle(batch), torch.randn(3, 2) if form == "bias" else None
+@pytest.mark.parametrize(("longest", "heads"), [(9, (2, 16)), (64, (1, 32)), (200, (3, 16))])
+@pytest.mark.parametrize("form", ["off", "mask", "bias"])
+def test_the_kernel_reads_what_a_rectangle_says(form: str, longest: int, heads: tuple[int, int]) -> None:
+    # In Python, or where it is meant to run.
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    batch, words = read(device, longest)
+    spread, bias = rectangle(batch), torch.randn(3, heads[0], device=device) if form == "bias" else None
     allowed = padded_mask(batch.ids[spread.positions].view(spread.present.shape), spread.present, words)
     masks = row_masks(packed_codes(batch.ids, batch.seq, words), batch, bias)
-    query, key, value = torch.randn(3, 1, 2, 512, 16)
-    place = Place(1, has_strm=True)
-    own = None if bias is None else bias[1]
+    # As one product makes them.
+    fused = torch.randn(1, len(batch.ids), 3 * heads[0], heads[1], device=device).transpose(1, 2)
+    query, key, value = fused.chunk(3, dim=1)
+    place = Place(1, has_strm=form != "off").to(device)
 
     with torch.inference_mode():
-        # For one length: for any, the compiler for CPUs writes C++ that is none.
-        found = torch.compile(_flex, dynamic=False)(
-            query, key, value, own is None, *masks.codes, own, masks.num_blocks, masks.blocks
+        rectangles = SpreadMasks(
+            spread, LayerMasks(spread.present, allowed, bias), bounds_of(batch.offsets, batch.longest)
         )
-        expected = SpreadMasks(spread, LayerMasks(spread.present, allowed, bias), masks.bounds)
-        inputs = spread.is_input
-        assert torch.allclose(
-            found[:, :, inputs], expected.attend(place, query, key, value, 0.0)[:, :, inputs], atol=1e-5
-        )
+        expected = rectangles.attend(place, query, key, value, 0.0)
+        rows_of = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+        own = None if bias is None else bias[1]
+        found = attend(*rows_of, *masks.codes, masks.spans, own, form == "mask").transpose(0, 1)[None]
+        as_called = masks.attend(place, query, key, value, 0.0)
+    inputs = spread.is_input
+    assert found.isfinite().all()
+    assert torch.allclose(found[:, :, inputs], expected[:, :, inputs], atol=1e-5)
+    assert torch.allclose(found, as_called, atol=1e-5)
+
+
+def read(device: torch.device, longest: int) -> tuple[PackedBatch, torch.Tensor]:
+    rng = np.random.default_rng(longest)
+    passages = Ragged.of([rng.integers(3, VOCABULARY, longest - 3 - rng.integers(0, 5)) for _ in range(5)])
+    source = PairTexts(Ragged.of([[CLS, 7, SEP]]), passages, longest, PAD, SEP)
+    chosen, total = np.arange(5), int(source.lengths(np.zeros(5, np.int64), np.arange(5)).sum())
+    batch = source.packed(np.zeros(5, np.int64), chosen, -(-total // 64) * 64, device)
+    return batch, torch.arange(VOCABULARY, dtype=torch.int8, device=device) % 2
 
 
 def test_passages_without_a_piece_are_scored_by_their_query_alone() -> None:
