@@ -243,10 +243,12 @@ class ServedModel:
         return Scorer(self._exported.model, nothing, tokens)
 
     def _warm_up(self) -> None:
-        """Score once as much as there will be at a time, so that what compiles has compiled and the memory is there."""
+        """Score as much as there will be at a time, then as little, so that what compiles has compiled."""
         pairs = self._inputs(Ask("a first query", ["a first passage"])).pairs
-        start, passage = pairs[0]
-        self._begin(pairs * (self._scorer.tokens // (len(start) + len(passage) + 1) if self._on_gpu else 1))()
+        if self._on_gpu:
+            start, passage = pairs[0]
+            self._begin(pairs * max(1, self._scorer.tokens // (len(start) + len(passage) + 1)))()
+        self._begin(pairs)()
 
     def _begin(self, pairs: list[Pair]) -> Callable[[], list[float]]:
         """Begin to score pairs and return what waits for the scores; on the scoring thread."""

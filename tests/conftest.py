@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from xdist.scheduler import LoadFileScheduling
 
 # Ray Train takes a checkpoint from its workers at every look at them; waiting for that is most of a short training.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
-if not Path("/proc/driver/nvidia").exists():
+if which("nvidia-smi") is None:
     # Without a GPU kernels run in Python; Triton asks for this when it is first imported.
     os.environ.setdefault("TRITON_INTERPRET", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:

@@ -34,8 +34,8 @@ from rayrank.pretrained import locate
 PAPER = StrmConfig()
 """STRM as the paper has it."""
 
-HEADS = (16, 32, 64, 128)
-"""Sizes of heads that the kernel of packed rows knows."""
+SMALLEST_HEAD = 16
+"""The kernel of packed rows takes no narrower heads."""
 
 BIAS_SCALE = 100.0
 """The bias is this times its parameter. Adam moves a parameter by about the learning rate a step, 3e-5 and the like;
@@ -73,7 +73,7 @@ class Encoder(nn.Module):
             raise _layers_alike(base, strm)
         # In a packed batch it is the caller who says at which position of its sequence a piece stands.
         counts_positions = hasattr(getattr(base, "embeddings", None), "position_embeddings")
-        is_known = numbers_its_layers(base) and counts_positions and _head_size(base) in HEADS
+        is_known = numbers_its_layers(base) and counts_positions and _head_size(base) >= SMALLEST_HEAD
         # Elsewhere batches are padded, for SDPA.
         self.packs = is_known and can_pack()
         self._places: Tensor | None = None
@@ -146,7 +146,7 @@ class Encoder(nn.Module):
 
     def compile_training(self) -> None:
         """Compile the layers for packed rows of all lengths."""
-        compile_layers(self.base, dynamic=True, run=RUN)
+        compile_layers(self.base, run=RUN)
 
     def _scaled_bias(self) -> Tensor | None:
         if self.strm_bias is None:

@@ -30,7 +30,8 @@ RUN = 1 / 4
 """The share of an encoder's layers that are compiled as one graph when it learns: a CPU takes a millisecond to call a
 graph, which twenty-four small ones would wait for, and all of BERT-large as one was not ready after 100 s."""
 
-OLDEST_WITH_FLASH = (8, 0)
+OLDEST_WITH_BFLOAT16 = (8, 0)
+"""Of GPUs; those have FlashAttention as well."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Bounds:
         """Return whether FlashAttention takes such queries."""
         return self.has_flash and query.dtype in (torch.bfloat16, torch.float16)
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float = 0.0) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
         """Return what each position reads of its whole sequence."""
         # What torch.nn.attention.varlen_attn calls; that one has no dropout.
         rows = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
@@ -60,7 +61,7 @@ class Bounds:
 
 def bounds_of(offsets: Tensor, longest: int) -> Bounds:
     """Return the bounds of a row."""
-    has_flash = offsets.is_cuda and torch.cuda.get_device_capability(offsets.device) >= OLDEST_WITH_FLASH
+    has_flash = offsets.is_cuda and torch.cuda.get_device_capability(offsets.device) >= OLDEST_WITH_BFLOAT16
     return Bounds(offsets.to(torch.int32), longest, has_flash)
 
 
@@ -94,7 +95,8 @@ def attend_in_rows(
     # Only machines with a GPU need to have Triton.
     from rayrank.modeling.row_kernel import attend
 
-    return attend(query, key, value, seq, word, open_to, spans, bias, masked)
+    with torch.cuda.device(query.device):
+        return attend(query, key, value, seq, word, open_to, spans, bias, masked)
 
 
 def _attend_by_mask(
@@ -212,23 +214,21 @@ class _Run(nn.Module):
         return states
 
 
-def compile_layers(
-    base: nn.Module, dynamic: bool, run: float = 0, backend: str | Callable[..., Any] = "inductor"
-) -> None:
-    """Compile an encoder's layers one by one, or in runs of a share of them; dynamic, for rows of all lengths."""
+def compile_layers(base: nn.Module, run: float = 0, backend: str | Callable[..., Any] = "inductor") -> None:
+    """Compile an encoder's layers for rows of all lengths, one by one or in runs of a share of them."""
     # Several workers' graphs would be cut where gradients are exchanged, in the midst of a layer.
     torch._dynamo.config.optimize_ddp = False
     # The last layer has a hook that the others have not: it must not run their graph.
     torch._dynamo.config.skip_nnmodule_hook_guards = False
     layers = layers_of(base)
     if not layers:
-        base.compile(dynamic=dynamic, backend=backend)
+        base.compile(dynamic=True, backend=backend)
         return
     size = max(1, int(run * len(layers)))
     for start in range(0, len(layers), size):
         first, *others = layers[start : start + size]
         whole = _Run([first, *others])
-        whole.compile(dynamic=dynamic, backend=backend)
+        whole.compile(dynamic=True, backend=backend)
         # As `first.compile` would do it: what the model is made of, its weights' names too, stays as it is.
         first._compiled_call_impl = whole.__call__
         for layer in others:
@@ -242,7 +242,9 @@ def _as_it_is(states: Tensor, *given: Any, **options: Any) -> Tensor:
 
 def can_pack() -> bool:
     """Return whether the kernel of packed rows can be compiled for the GPU there is."""
-    return not torch.cuda.is_available() or has_triton()
+    if not torch.cuda.is_available():
+        return True
+    return has_triton() and torch.cuda.get_device_capability() >= OLDEST_WITH_BFLOAT16
 
 
 def layers_of(base: nn.Module) -> list[nn.Module]:

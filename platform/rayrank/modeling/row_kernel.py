@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rayrank.modeling.packed_attention import BLOCK, KEYS
 
@@ -26,7 +27,7 @@ def _attend(  # type: ignore[no-untyped-def]
     query, key, value, out, seq, word, open_to, spans, biases, query_row, key_row, value_row, scale,
     form: tl.constexpr, heads: tl.constexpr, size: tl.constexpr, num_queries: tl.constexpr, num_read: tl.constexpr,
 ):  # fmt: skip
-    head, block = tl.program_id(0), tl.program_id(1)
+    head, block = tl.program_id(0) % heads, tl.program_id(0) // heads
     wide, queries = tl.arange(0, size), tl.arange(0, num_queries)
     # 64 bits, as spans have: of what a row holds there may be more than 32 can count.
     first = block.to(tl.int64) * num_queries
@@ -69,13 +70,16 @@ def attend(
 ) -> Tensor:  # fmt: skip
     """Return (positions, heads, size) of what each position reads; the three are of that shape."""
     positions, heads, size = query.shape
-    out = torch.empty(positions, heads, size, dtype=query.dtype, device=query.device)
+    # The kernel counts in powers of two; few encoders have heads of another size.
+    width = triton.next_power_of_2(size)
     query, key, value = (
-        tensor if tensor.stride()[1:] == (size, 1) else tensor.contiguous() for tensor in (query, key, value)
+        tensor if tensor.stride()[1:] == (width, 1) else pad(tensor, (0, width - size)).contiguous()
+        for tensor in (query, key, value)
     )
+    out = torch.empty(positions, heads, width, dtype=query.dtype, device=query.device)
     form = (BIASED if bias is not None else MASKED if masked else PLAIN).value
-    _attend[heads, positions // BLOCK](
+    _attend[(heads * (positions // BLOCK),)](
         query, key, value, out, seq, word, open_to, spans, seq if bias is None else bias.float(),
-        query.stride(0), key.stride(0), value.stride(0), size**-0.5, form, heads, size, BLOCK, KEYS, num_warps=4,
+        query.stride(0), key.stride(0), value.stride(0), size**-0.5, form, heads, width, BLOCK, KEYS, num_warps=4,
     )  # fmt: skip
-    return out
+    return out if width == size else out[..., :size].contiguous()

@@ -43,7 +43,7 @@ def hasten(model: Reranker, eight_bits: bool = False) -> None:
     halve(model)
     if model.encoder.packs and next(model.parameters()).is_cuda:
         fuse(model.encoder.base)
-        compile_layers(model.encoder.base, dynamic=True)
+        compile_layers(model.encoder.base)
 
 
 def quarter(model: Reranker) -> None:
@@ -111,9 +111,10 @@ class Scorer:
                     pending = self._begin(query_rows, passage_rows)
                     return lambda: _gathered(pending, len(query_rows))
                 except torch.OutOfMemoryError:
-                    if self.tokens // 2 < self._texts.length:
+                    smaller = self._fitting(self.tokens // 2)
+                    if smaller < self._texts.length or smaller == self.tokens:
                         raise
-                    self.tokens = self._fitting(self.tokens // 2)
+                    self.tokens = smaller
                     log.warning("out of memory: batches of %s tokens from now on", f"{self.tokens:,}")
                 # Not in the handler: there the failed batch is still held.
                 torch.cuda.empty_cache()
@@ -166,7 +167,7 @@ def row_size(tokens: int) -> int:
 def aligned(lengths: Rows) -> Rows:
     """Return an order in which most second sequences end where a block of attention does.
 
-    Sequences that begin with a block span fewer of them: with lengths of 102 on average, attention reads a fifth less.
+    Sequences that begin with a block span fewer of them: with lengths of 102 on average, attention reads a sixth less.
     """
     rest = lengths % BLOCK
     counts = np.bincount(rest, minlength=BLOCK)

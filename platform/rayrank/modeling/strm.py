@@ -59,7 +59,7 @@ def packed_codes(ids: Tensor, seq: Tensor, table: Tensor, representative: Repres
     """Return int32 codes for one long row of sequences, `seq` numbering them from 0; -1 is padding."""
     starts = word_starts(ids, table)
     starts[1:] |= seq[1:] != seq[:-1]
-    # int32: the attention kernel looks these up for every pair of positions, and 64-bit look-ups are many times slower.
+    # int32: attention compares them for every pair of positions.
     word = starts.cumsum(0, dtype=torch.int32)
     seq = seq.to(torch.int32)
     return PackedCodes(seq, word, torch.where(standing(starts, representative) & (seq >= 0), seq, -2))

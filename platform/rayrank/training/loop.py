@@ -228,7 +228,7 @@ def _spread(model: nn.Module, phase: Phase, examples: list[Any], device: torch.d
     copied = deepcopy(plain_model(model)).eval()
     found = []
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        # As it learns, one by one as the memory may be small: what scores without gradients would be compiled first.
+        # As it learns, one by one as the memory may be small.
         for place in range(len(examples)):
             prepared = phase.prepare(copied, examples[place : place + 1])
             found.append(phase.loss(copied, prepared)[1].detach().float())

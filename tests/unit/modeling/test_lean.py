@@ -112,7 +112,7 @@ def test_eight_bits_without_a_gpu_are_refused_in_one_sentence() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "reason"),
-    [({"num_attention_heads": 1, "intermediate_size": 40}, "40 wide"), ({"num_attention_heads": 4}, "heads of 16")],
+    [({"hidden_size": 24, "num_attention_heads": 1}, "24 wide"), ({"num_attention_heads": 4}, "heads of 16")],
 )
 def test_layers_that_no_gpu_takes_in_eight_bits_are_refused_wherever_the_model_is(
     shape: dict[str, int], reason: str

@@ -46,6 +46,17 @@ def test_where_memory_runs_out_batches_become_smaller_and_every_pair_is_scored()
         scorer(queries, passages)
 
 
+def test_where_no_row_is_small_enough_for_the_memory_that_is_said() -> None:
+    source, reranker = texts(length=24), model(StrmConfig())
+    packed = Scorer(reranker, source)
+    packed.packs = True
+    packed.tokens = packed._fitting(1000)
+    reranker.register_forward_pre_hook(lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError))
+    with pytest.raises(torch.OutOfMemoryError):
+        packed(*rows(50))
+    assert packed.tokens == 2 * BLOCK
+
+
 @pytest.mark.parametrize("tokens", [64, 130, 320])
 @pytest.mark.parametrize("form", FORMS)
 def test_packed_rows_give_scores_in_the_callers_order(form: str, tokens: int) -> None:
@@ -61,9 +72,16 @@ def test_packed_rows_give_scores_in_the_callers_order(form: str, tokens: int) ->
     packed.packs = True
     packed.tokens = packed._fitting(tokens)
 
+    sizes = []
+    reranker.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0].ids)))
     assert packed.tokens % BLOCK == 0
     assert np.allclose(packed(order, order), expected, atol=1e-5)
     assert 0 < packed.num_whole() < 40
+    # Rows are no longer than what they hold, but for a block, and two blocks at least.
+    filled = source.lengths(order, order).sum()
+    assert max(sizes) <= packed.tokens
+    assert sum(sizes) < filled + 2 * BLOCK * len(sizes)
+    assert min(sizes) >= 2 * BLOCK
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 63, 1285])

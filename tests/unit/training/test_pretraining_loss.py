@@ -146,7 +146,7 @@ def test_a_packed_batch_asks_for_the_same_pieces_and_has_the_same_loss_and_gradi
 
 def test_a_dev_measurement_compiles_nothing_and_leaves_the_model_learning() -> None:
     phase, model, counter = topics(), tiny_model().train(), CompileCounterWithBackend("eager")
-    compile_layers(model.encoder.base, dynamic=True, backend=counter)
+    compile_layers(model.encoder.base, backend=counter)
 
     measured = phase.evaluate(model)
 
