@@ -100,13 +100,14 @@ import importlib, pkgutil, sys, pydantic
 WATCHED = {"open", "os.listdir", "os.mkdir", "os.putenv", "socket.connect", "subprocess.Popen"}
 ours = []
 def watch(event, arguments):
-    # Torch reads where a step of its graphs is written.
-    if event not in WATCHED or (event == "open" and arguments[1] == "r" and str(arguments[0]).endswith(".py")):
+    if event not in WATCHED:
         return
     frame = sys._getframe(1)
     # Up to the import that is going on: what a library does when it is loaded is not this project's matter.
     while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
-        if "/platform/rayrank/" in frame.f_code.co_filename:
+        # Torch reads the lines that register a step of its graphs: a module's own source, and nothing else.
+        reads_itself = event == "open" and arguments[:2] == (frame.f_code.co_filename, "r")
+        if "/platform/rayrank/" in frame.f_code.co_filename and not reads_itself:
             ours.append((frame.f_code.co_filename, event, arguments))
         frame = frame.f_back
 # pydantic looks for its plug-ins when it meets the first model.
