@@ -30,10 +30,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.made import write_beir
-from rayrank.artifacts import Store
-from rayrank.config import CandidatesConfig, DatasetConfig, ResourcesConfig, RunConfig
-from rayrank.datasets import fingerprint, open_source
-from rayrank.records import CANDIDATES
+from rayrank.core.artifacts import Store
+from rayrank.core.config import CandidatesConfig, DatasetConfig, PipelineConfig, ResourcesConfig
+from rayrank.core.records import CANDIDATES
+from rayrank.data.sources import fingerprint, open_source
 from rayrank.retrieval.lucene import java
 from rayrank.stages import candidates, corpus, index
 from rayrank.stages.cluster import start_ray
@@ -61,7 +61,7 @@ def compare(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]
     write_dataset(folder / "data", arguments.passages, arguments.queries)
     start_ray()
     dataset = DatasetConfig(source=f"beir:{folder / 'data'}")
-    config = RunConfig(
+    config = PipelineConfig(
         dataset=dataset.model_copy(update={"fingerprint": fingerprint(open_source(dataset))}),
         candidates=CandidatesConfig(depth=arguments.depth),
         resources=ResourcesConfig(search_actors=1, search_threads=arguments.threads),

@@ -25,14 +25,14 @@ from sentence_transformers import CrossEncoder
 from benchmarks.made import ENCODERS
 from benchmarks.pairs import read_pairs
 from benchmarks.score import PEER, Side, exported, report, take_turns
-from rayrank.config import StrmConfig
-from rayrank.evaluation.run_files import write_trec
-from rayrank.modeling.export import Exported, export
-from rayrank.modeling.onnx_graph import int8, onnx_graph
-from rayrank.modeling.onnx_scorer import OnnxScorer
-from rayrank.modeling.scorer import Scorer, hasten
-from rayrank.modeling.text_scorer import pair_texts, scorer_of
-from rayrank.records import CANDIDATES
+from rayrank.bundle.export import Exported, export
+from rayrank.bundle.text_scorer import pair_texts, scorer_of
+from rayrank.core.config import StrmConfig
+from rayrank.core.records import CANDIDATES
+from rayrank.data.run_files import write_trec
+from rayrank.models.inference.onnx_graph import int8, onnx_graph
+from rayrank.models.inference.onnx_scorer import OnnxScorer
+from rayrank.models.inference.scorer import Scorer, hasten
 from rayrank.text.pairs import Rows
 
 

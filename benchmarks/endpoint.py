@@ -15,9 +15,9 @@ from ray import serve as ray_serve
 from benchmarks.pairs import TextPairs, read_pairs
 from benchmarks.peer_server import free_port
 from benchmarks.score import exported
-from rayrank.config import StrmConfig
-from rayrank.modeling.export import export
-from rayrank.modeling.onnx_graph import int8, onnx_graph
+from rayrank.bundle.export import export
+from rayrank.core.config import StrmConfig
+from rayrank.models.inference.onnx_graph import int8, onnx_graph
 from serve.app import build
 
 LENGTH = 180

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
-from rayrank.evaluation.palette import BLUE, GREEN, GREY, LIGHT, ORANGE, png, tidy
+from rayrank.reports.palette import BLUE, GREEN, GREY, LIGHT, ORANGE, png, tidy
 
 
 def load_png(facts: dict[str, Any]) -> bytes:

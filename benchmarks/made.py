@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from rayrank.config import MINILM, EncoderConfig, StrmConfig
-from rayrank.modeling.batches import PairTexts
-from rayrank.modeling.encoder import Encoder, load_encoder
-from rayrank.modeling.reranker import Reranker
+from rayrank.core.config import MINILM, EncoderConfig, StrmConfig
+from rayrank.models.batches import PairTexts
+from rayrank.models.encoder import Encoder, load_encoder
+from rayrank.models.reranker import Reranker
 from rayrank.text.pairs import Ragged, SpecialIds, prefixes
 from rayrank.text.words import CONTINUES, word_table
 

@@ -21,15 +21,15 @@ import ray
 import torch
 
 from benchmarks.made import write_beir
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import DatasetConfig, InputConfig, PretrainConfig, RunConfig, StrmConfig
-from rayrank.datasets import fingerprint, open_source
-from rayrank.evaluation.lookup import PairLookup
-from rayrank.modeling.encoder import load_encoder
-from rayrank.modeling.reranker import Reranker
-from rayrank.modeling.saved import load_reranker, save
-from rayrank.modeling.scorer import Scorer, hasten
-from rayrank.records import CANDIDATES
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import DatasetConfig, InputConfig, PipelineConfig, PretrainConfig, StrmConfig
+from rayrank.core.records import CANDIDATES
+from rayrank.data.ids import PairLookup
+from rayrank.data.sources import fingerprint, open_source
+from rayrank.models.encoder import load_encoder
+from rayrank.models.inference.scorer import Scorer, hasten
+from rayrank.models.reranker import Reranker
+from rayrank.models.saved import load_reranker, save
 from rayrank.stages import corpus, noise
 from rayrank.stages.cluster import start_ray
 from rayrank.text.words import word_table
@@ -60,12 +60,12 @@ def main() -> None:
         report(arguments, whole, files_of(scores, started), lone, length)
 
 
-def made(arguments: argparse.Namespace, folder: Path) -> tuple[RunConfig, Store]:
+def made(arguments: argparse.Namespace, folder: Path) -> tuple[PipelineConfig, Store]:
     """Return the settings and a storage with all that the stage asks for."""
     num_queries = arguments.pairs // arguments.depth
     write_dataset(folder / "data", arguments.passages, num_queries)
     dataset = DatasetConfig(source=f"beir:{folder / 'data'}")
-    config = RunConfig(
+    config = PipelineConfig(
         dataset=dataset.model_copy(update={"fingerprint": fingerprint(open_source(dataset))}),
         input=InputConfig(length=LENGTH, query_type=False),
         strm=StrmConfig(form=arguments.strm),
@@ -96,7 +96,7 @@ def write_dataset(folder: Path, num_passages: int, num_queries: int) -> None:
     write_beir(folder, "train", passages, [text(rng.randint(4, 10)) for _ in range(num_queries)])
 
 
-def write_candidates(config: RunConfig, store: Store, num_queries: int, arguments: argparse.Namespace) -> None:
+def write_candidates(config: PipelineConfig, store: Store, num_queries: int, arguments: argparse.Namespace) -> None:
     """Write random candidates as the first stage writes its own."""
     artifact, rng = store.artifact("candidates", config), np.random.default_rng(7)
     each = config.candidates.partition_queries
@@ -125,7 +125,7 @@ def files_of(scores: Artifact, started: float) -> list[tuple[float, int]]:
     return sorted((file.stat().st_mtime - started, size) for file, size in zip(files, sizes, strict=True))
 
 
-def alone(config: RunConfig, store: Store, count: int) -> tuple[float, float]:
+def alone(config: PipelineConfig, store: Store, count: int) -> tuple[float, float]:
     """Return pairs a second of the scorer in this process, from rows, and the mean length of a pair."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     words, inputs = word_table(tokenizer_of(config, store)), inputs_of(config, store, {})

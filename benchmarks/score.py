@@ -28,12 +28,12 @@ from sentence_transformers import CrossEncoder
 from benchmarks.made import made_reranker
 from benchmarks.onnx_peer import OnnxPeer
 from benchmarks.pairs import TextPairs, read_pairs
-from rayrank.config import MINILM, InputConfig, QueryTypesConfig, StrmConfig
-from rayrank.modeling.export import Exported, export, settings_of
-from rayrank.modeling.onnx_graph import int8, onnx_graph
-from rayrank.modeling.onnx_scorer import OnnxScorer
-from rayrank.modeling.scorer import CPU_TOKENS, Scorer, pools
-from rayrank.modeling.text_scorer import pair_texts, score
+from rayrank.bundle.export import Exported, export, settings_of
+from rayrank.bundle.text_scorer import pair_texts, score
+from rayrank.core.config import MINILM, InputConfig, QueryTypesConfig, StrmConfig
+from rayrank.models.inference.onnx_graph import int8, onnx_graph
+from rayrank.models.inference.onnx_scorer import OnnxScorer
+from rayrank.models.inference.scorer import CPU_TOKENS, Scorer, pools
 from rayrank.text.pairs import Rows
 from rayrank.text.pieces import load_tokenizer
 

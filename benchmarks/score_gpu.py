@@ -30,12 +30,12 @@ from transformers import PreTrainedTokenizerFast
 
 from benchmarks.made import ENCODERS, as_words, made_reranker, made_texts
 from benchmarks.score import exported, padding
-from rayrank.config import MINILM, InputConfig, QueryTypesConfig, StrmConfig
-from rayrank.modeling.batches import PairTexts
-from rayrank.modeling.export import Exported, export, settings_of
-from rayrank.modeling.reranker import Reranker
-from rayrank.modeling.scorer import Scorer, hasten, row_size
-from rayrank.modeling.text_scorer import score
+from rayrank.bundle.export import Exported, export, settings_of
+from rayrank.bundle.text_scorer import score
+from rayrank.core.config import MINILM, InputConfig, QueryTypesConfig, StrmConfig
+from rayrank.models.batches import PairTexts
+from rayrank.models.inference.scorer import Scorer, hasten, row_size
+from rayrank.models.reranker import Reranker
 from rayrank.text.pairs import Rows
 from rayrank.text.pieces import load_tokenizer
 

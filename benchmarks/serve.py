@@ -35,9 +35,9 @@ from benchmarks.load import HEADER, Point, ask, figures
 from benchmarks.load_plot import load_png
 from benchmarks.made import ENCODERS
 from benchmarks.peer_server import running
-from rayrank.modeling.export import load
-from rayrank.modeling.scorer import hasten
-from rayrank.modeling.text_scorer import pair_texts, scorer_of
+from rayrank.bundle.export import load
+from rayrank.bundle.text_scorer import pair_texts, scorer_of
+from rayrank.models.inference.scorer import hasten
 from serve.model import ENTRY
 
 SHARES = (0.3, 0.5, 0.7, 0.8, 0.9)

@@ -22,12 +22,12 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.made import ENCODERS, made_reranker, made_texts
-from rayrank import losses
-from rayrank.config import MINILM, ListwiseConfig, StrmConfig
-from rayrank.modeling.batches import PackedBatch, PairTexts
-from rayrank.modeling.reranker import Reranker
+from rayrank.core.config import MINILM, ListwiseConfig, StrmConfig
+from rayrank.models.batches import PackedBatch, PairTexts
+from rayrank.models.reranker import Reranker
 from rayrank.text.pairs import Rows
 from rayrank.text.pieces import load_tokenizer
+from rayrank.training import losses
 from rayrank.training.phases import Groups, LabelledLists, pair_inputs, pair_logits
 from rayrank.training.steps import Learner
 

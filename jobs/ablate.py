@@ -9,9 +9,9 @@ Rows share every artifact they can. A row of your own changes settings of the fu
 from typing import Any
 
 from jobs.entry import Arguments, parser, run_task
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import RunConfig
-from rayrank.errors import ConfigError
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError
 
 
 def changes_of(row: str) -> tuple[str, dict[str, Any]]:
@@ -23,12 +23,12 @@ def changes_of(row: str) -> tuple[str, dict[str, Any]]:
     return name.strip(), {key: value for key, _, value in pairs}
 
 
-def run(arguments: Arguments, config: RunConfig, store: Store) -> dict[str, Any]:
+def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Make all rows, write the table in every form, and return it as text."""
     from rich.console import Console
 
-    from rayrank.evaluation import ablation_table
-    from rayrank.evaluation.ablation_plot import ablation_png
+    from rayrank.reports import ablation_table
+    from rayrank.reports.ablation_plot import ablation_png
     from rayrank.stages import ablation
 
     for name in ("seeds", "parallel"):

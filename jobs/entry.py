@@ -14,14 +14,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rayrank import overrides
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import RunConfig
-from rayrank.datasets import absolute, fingerprint, open_source
-from rayrank.errors import RayrankError, StorageError
-from rayrank.outside import digested
-from rayrank.presets import PRESETS
-from rayrank.progress import keep_screen, say, screen
+from rayrank.core import overrides
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import RayrankError, StorageError
+from rayrank.core.presets import PRESETS
+from rayrank.core.progress import keep_screen, say, screen
+from rayrank.data.digests import digested
+from rayrank.data.sources import absolute, fingerprint, open_source
 
 Arguments = argparse.Namespace
 
@@ -45,7 +45,7 @@ def assignment(key: str, value: str) -> str:
     return f"{key}={json.dumps(value, ensure_ascii=False)}"
 
 
-def configure(arguments: Arguments, extra: Sequence[str] = ()) -> RunConfig:
+def configure(arguments: Arguments, extra: Sequence[str] = ()) -> PipelineConfig:
     """Return the run's configuration with the digests of what it reads from outside."""
     named = [] if arguments.dataset is None else [assignment("dataset.source", arguments.dataset)]
     config = overrides.build(arguments.preset, arguments.config, [*named, *arguments.set, *extra])
@@ -56,24 +56,24 @@ def configure(arguments: Arguments, extra: Sequence[str] = ()) -> RunConfig:
     return digested(config.model_copy(update={"dataset": dataset}))
 
 
-Plan = Callable[[RunConfig], Sequence[tuple[str, RunConfig]]]
+Plan = Callable[[PipelineConfig], Sequence[tuple[str, PipelineConfig]]]
 """From a job's configuration to the stages it runs, each with its own."""
 
 
 def run_job(arguments: Arguments, stages: Sequence[str] | Plan, extra: Sequence[str] = ()) -> None:
     """Run stages in order, print the summary, and exit with 0, or with 2 and one sentence."""
 
-    def run_stages(config: RunConfig, store: Store, log_file: str) -> None:
+    def run_stages(config: PipelineConfig, store: Store, log_file: str) -> None:
         plan = stages(config) if callable(stages) else [(stage, config) for stage in stages]
         _run_stages(arguments, plan, store, log_file)
 
     _attempt(arguments, run_stages, extra)
 
 
-def run_task(arguments: Arguments, task: Callable[[RunConfig, Store], dict[str, Any]]) -> None:
+def run_task(arguments: Arguments, task: Callable[[PipelineConfig, Store], dict[str, Any]]) -> None:
     """Do something else with what is on storage, print the findings among its facts, and exit as `run_job` does."""
 
-    def show_facts(config: RunConfig, store: Store, log_file: str) -> None:
+    def show_facts(config: PipelineConfig, store: Store, log_file: str) -> None:
         summary = {**task(config, store), "log": log_file}
         with redirect_stdout(sys.__stdout__):
             sys.stdout.write("\n".join([*summary["findings"], f"log: {log_file}", ""]))
@@ -82,7 +82,7 @@ def run_task(arguments: Arguments, task: Callable[[RunConfig, Store], dict[str, 
     _attempt(arguments, show_facts, ())
 
 
-def _attempt(arguments: Arguments, work: Callable[[RunConfig, Store, str], None], extra: Sequence[str]) -> None:
+def _attempt(arguments: Arguments, work: Callable[[PipelineConfig, Store, str], None], extra: Sequence[str]) -> None:
     log_file = "no log, which was not open yet"
     try:
         _check_json(arguments.json)
@@ -102,7 +102,7 @@ def _attempt(arguments: Arguments, work: Callable[[RunConfig, Store, str], None]
         sys.exit(130)
 
 
-def _run_stages(arguments: Arguments, plan: Sequence[tuple[str, RunConfig]], store: Store, log_file: str) -> None:
+def _run_stages(arguments: Arguments, plan: Sequence[tuple[str, PipelineConfig]], store: Store, log_file: str) -> None:
     # Imported only now, as the stages are below: with Ray and SciPy behind them they take seconds, and a typo is
     # answered at once.
     from jobs.summary import show, summarise

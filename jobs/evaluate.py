@@ -4,11 +4,11 @@ A model's run is made first: its score for every candidate of the held-out split
 """
 
 from jobs.entry import assignment, parser, run_job
-from rayrank.config import RunConfig
-from rayrank.flow import plan
+from rayrank.core.config import PipelineConfig
+from rayrank.core.flow import plan
 
 
-def ranked_first(config: RunConfig) -> list[tuple[str, RunConfig]]:
+def ranked_first(config: PipelineConfig) -> list[tuple[str, PipelineConfig]]:
     """Return the stages that make the runs of trained models, then the evaluation."""
     made = [stage for stage in plan("evaluate", config) if stage.startswith("rank_")]
     return [(stage, config) for stage in [*made, "evaluate"]]

@@ -5,19 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from jobs.entry import parser, run_task
-from rayrank.artifacts import Store
-from rayrank.config import RunConfig
-from rayrank.errors import StorageError
-from rayrank.flow import last_run
+from rayrank.core.artifacts import Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import StorageError
+from rayrank.core.flow import last_run
 
 
-def run(output: str, chosen: str | None, license_name: str, config: RunConfig, store: Store) -> dict[str, Any]:
+def run(output: str, chosen: str | None, license_name: str, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Export the model and return the facts to show; with torch behind it, so imported once the settings are right."""
-    from rayrank.modeling.export import check_output, export, is_portable, settings_of
-    from rayrank.modeling.model_card import STAGES, gather, write_card
-    from rayrank.modeling.saved import load_reranker
-    from rayrank.stages.calibrate import companions, first_stage_weight
-    from rayrank.stages.eight_bits import quantised
+    from rayrank.bundle.card import STAGES, gather, write_card
+    from rayrank.bundle.export import check_output, export, is_portable, settings_of
+    from rayrank.models.saved import load_reranker
+    from rayrank.stages.export_checks import companions, first_stage_weight
+    from rayrank.stages.quantization import quantised
     from rayrank.text.pieces import load_tokenizer
     from rayrank.text.words import word_table
 
@@ -51,9 +51,9 @@ def run(output: str, chosen: str | None, license_name: str, config: RunConfig, s
         "first_stage_weight": weight,
         "findings": [
             f"{name} of {artifact.url} is in {output}",
-            "sentence_transformers.CrossEncoder and rayrank.modeling.export.load open it"
+            "sentence_transformers.CrossEncoder and rayrank.bundle.export.load open it"
             if portable
-            else "rayrank.modeling.export.load opens it; CrossEncoder refuses it, since its attention would be another",
+            else "rayrank.bundle.export.load opens it; CrossEncoder refuses it, since its attention would be another",
             *([finding] if finding else []),
             *_about_types(origin.query_types.get("num_labelled", 0), has_typer),
             beside.finding,

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.entry import Arguments, parser, run_task
-from rayrank.config import RunConfig
-from rayrank.errors import ConfigError, RayrankError
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError, RayrankError
 
 if TYPE_CHECKING:
-    from rayrank.modeling.export import Exported
+    from rayrank.bundle.export import Exported
     from serve.targets import Live, Settings, Target
 
 
-def run(arguments: Arguments, config: RunConfig) -> dict[str, Any]:
+def run(arguments: Arguments, config: PipelineConfig) -> dict[str, Any]:
     """Check, compare, swap, and return the facts to show; with torch behind it, so imported once it is needed."""
-    from rayrank.modeling.export import load
+    from rayrank.bundle.export import load
     from serve.promotion import Endpoint, promoted, turned_back
     from serve.targets import open_target
 
@@ -47,8 +47,8 @@ def run(arguments: Arguments, config: RunConfig) -> dict[str, Any]:
 
 def _checked(settings: "Settings") -> tuple["Exported", str]:
     """Open the folder and refuse one that does not score as training did."""
-    from rayrank.modeling.export import load
-    from rayrank.modeling.text_scorer import check_golden
+    from rayrank.bundle.export import load
+    from rayrank.bundle.text_scorer import check_golden
 
     backend = settings.get("backend", "torch")
     exported = load(settings["model"], backend)
@@ -58,7 +58,7 @@ def _checked(settings: "Settings") -> tuple["Exported", str]:
     return exported, parity.finding()
 
 
-def _compared(arguments: Arguments, exported: "Exported", endpoint: Any, config: RunConfig) -> str:
+def _compared(arguments: Arguments, exported: "Exported", endpoint: Any, config: PipelineConfig) -> str:
     """Ask the live model the same and refuse one that is worse."""
     from serve.promotion import as_shown, difference, golden_replays, new_scores, read_replays
 

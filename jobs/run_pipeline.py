@@ -3,17 +3,17 @@
 import shlex
 
 from jobs.entry import Arguments, parser, run_job
-from rayrank.config import RunConfig
-from rayrank.flow import FLOW, last_run, plan
-from rayrank.progress import say
+from rayrank.core.config import PipelineConfig
+from rayrank.core.flow import FLOW, last_run, plan
+from rayrank.core.progress import say
 
 
-def whole(config: RunConfig) -> list[tuple[str, RunConfig]]:
+def whole(config: PipelineConfig) -> list[tuple[str, PipelineConfig]]:
     """Return every stage the configuration needs, then one evaluation a run, each against the first stage."""
     first = config.candidates.first_stage
     # Candidates that come with a dataset come in no order, and would leave the model's as it is.
     blended = ["fused"] if first == "bm25" or config.fusion.weight else []
-    stages: dict[tuple[str, RunConfig], None] = {}
+    stages: dict[tuple[str, PipelineConfig], None] = {}
     for run in dict.fromkeys([first, "pointwise", last_run(config), *blended]):
         chosen = {"run": run, "baseline": "" if run == first else first}
         evaluated = config.model_copy(update={"evaluate": config.evaluate.model_copy(update=chosen)})

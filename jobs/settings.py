@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import yaml
 from pydantic import BaseModel
 
-from rayrank.errors import RayrankError
-from rayrank.overrides import build
-from rayrank.presets import PRESETS
-from rayrank.progress import say
+from rayrank.core.errors import RayrankError
+from rayrank.core.overrides import build
+from rayrank.core.presets import PRESETS
+from rayrank.core.progress import say
 
 COMMENTS = 48
 """The column in which comments begin."""

@@ -6,9 +6,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rayrank.artifacts import Artifact
-from rayrank.evaluation.significance import Comparison, Interval
-from rayrank.evaluation.table import Row, difference_text, metrics_table, p_text
+from rayrank.core.artifacts import Artifact
+from rayrank.measure.significance import Comparison, Interval
+from rayrank.reports.table import Row, difference_text, metrics_table, p_text
 
 # Counts a person wants to see of each stage; the manifest has the rest.
 SHOWN = (

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from jobs.entry import Arguments, assignment, configure, parser, run_job
-from rayrank.artifacts import Store
-from rayrank.config import RunConfig
-from rayrank.datasets.labelled import Labelled, read_labelled
+from rayrank.core.artifacts import Store
+from rayrank.core.config import PipelineConfig
+from rayrank.data.labelled_questions import Labelled, read_labelled
 
 RULES, TRAINED = "rules", "trained"
 
 
-def measure(rows: list[Labelled], config: RunConfig, store: Store) -> dict[str, Any]:
+def measure(rows: list[Labelled], config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Return the accuracy of the rules and of the trained classifier with 95 % intervals, and their difference."""
     import numpy as np
 
-    from rayrank.evaluation.significance import compare, mean_interval
-    from rayrank.modeling.typer import load_typer
+    from rayrank.measure.significance import compare, mean_interval
+    from rayrank.models.query_typer import load_typer
     from rayrank.text.query_types import predict
 
     typer = load_typer(store.require("query_typer", config))
@@ -40,8 +40,8 @@ def show(figures: dict[str, Any], file: str) -> None:
     """Print both accuracies."""
     from rich.console import Console
 
-    from rayrank.evaluation.significance import Comparison, Interval
-    from rayrank.evaluation.table import Row, metrics_table
+    from rayrank.measure.significance import Comparison, Interval
+    from rayrank.reports.table import Row, metrics_table
 
     rows = [
         Row(RULES, "accuracy", Interval(**figures[RULES])),
@@ -58,7 +58,7 @@ def main(arguments: Arguments) -> None:
     extra = [] if arguments.labels is None else [assignment("typer.labels", arguments.labels)]
     test: list[Labelled] = []
 
-    def plan(config: RunConfig) -> list[tuple[str, RunConfig]]:
+    def plan(config: PipelineConfig) -> list[tuple[str, PipelineConfig]]:
         # Read before the training: minutes later is too late to hear of a typing error.
         test.extend(read_labelled(arguments.test, "--test") if arguments.test else [])
         return [("query_typer", config)]

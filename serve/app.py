@@ -11,7 +11,7 @@ import ray
 from ray import serve
 from ray.serve.config import AutoscalingConfig
 
-from rayrank.errors import RayrankError
+from rayrank.core.errors import RayrankError
 from serve.config import KEYS, SearchConfig, ServeConfig, api_keys, read
 from serve.records import Answer, Ask, Hit, Info, Overloaded
 from serve.remote import Handle, Remote
@@ -156,7 +156,7 @@ def build(arguments: dict[str, Any]) -> serve.Application:
 
 def _check(config: ServeConfig) -> None:
     """Open everything once that a replica would stumble over."""
-    from rayrank.modeling.export import load
+    from rayrank.bundle.export import load
     from serve.search import open_index
 
     load(config.model, config.backend)

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from rayrank.config import Backend, Section
-from rayrank.errors import ConfigError
-from rayrank.overrides import changed, flatten
+from rayrank.core.config import Backend, Section
+from rayrank.core.errors import ConfigError
+from rayrank.core.overrides import changed, flatten
 
 KEYS = "RAYRANK_API_KEYS"
 """The environment variable with API keys, comma separated."""

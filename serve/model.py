@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from scipy.special import expit
 
-from rayrank.evaluation.fusion import blend
-from rayrank.modeling.batches import PairTexts
-from rayrank.modeling.explain import explain
-from rayrank.modeling.export import load
-from rayrank.modeling.onnx_scorer import OnnxScorer
-from rayrank.modeling.predicted_types import types_for
-from rayrank.modeling.scorer import Scorer, hasten, snapshot
+from rayrank.bundle.explain import explain
+from rayrank.bundle.export import load
+from rayrank.bundle.predicted_types import types_for
+from rayrank.models.batches import PairTexts
+from rayrank.models.inference.onnx_scorer import OnnxScorer
+from rayrank.models.inference.scorer import Scorer, hasten, snapshot
+from rayrank.scores.interpolation import blend
 from rayrank.text.pairs import Ids, Ragged, SpecialIds, prefixes
 from rayrank.text.pieces import PieceEncoder
 from serve.batching import Batcher

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rayrank.config import EvaluateConfig
-from rayrank.errors import ConfigError, DatasetError
-from rayrank.evaluation.agreement import kendall_tau, rank_biased_overlap
-from rayrank.evaluation.fusion import blend
-from rayrank.evaluation.metrics import METRICS, per_query
-from rayrank.evaluation.significance import Comparison, Interval, compare, mean_interval
-from rayrank.evaluation.table import difference_text, p_text
-from rayrank.modeling.export import Exported
-from rayrank.modeling.golden import GoldenPair, Parity, parity
-from rayrank.modeling.predicted_types import types_for
-from rayrank.modeling.text_scorer import score
+from rayrank.bundle.export import Exported
+from rayrank.bundle.golden import GoldenPair, Parity, parity
+from rayrank.bundle.predicted_types import types_for
+from rayrank.bundle.text_scorer import score
+from rayrank.core.config import EvaluateConfig
+from rayrank.core.errors import ConfigError, DatasetError
+from rayrank.measure.agreement import kendall_tau, rank_biased_overlap
+from rayrank.measure.metrics import METRICS, per_query
+from rayrank.measure.significance import Comparison, Interval, compare, mean_interval
+from rayrank.reports.table import difference_text, p_text
+from rayrank.scores.interpolation import blend
 from serve.config import KEYS
 from serve.targets import Live, Settings
 

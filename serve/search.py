@@ -4,10 +4,10 @@ import tempfile
 
 import pyarrow as pa
 
-from rayrank.artifacts import Artifact
-from rayrank.config import CandidatesConfig, IndexConfig
-from rayrank.errors import ConfigError
-from rayrank.evaluation.lookup import Lookup
+from rayrank.core.artifacts import Artifact
+from rayrank.core.config import CandidatesConfig, IndexConfig
+from rayrank.core.errors import ConfigError
+from rayrank.data.ids import Lookup
 from rayrank.retrieval.lucene import Searcher
 from serve.config import SearchConfig
 from serve.records import Hit

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from rayrank.errors import ConfigError, StorageError
+from rayrank.core.errors import ConfigError, StorageError
 
 RANKER = "Ranker"
 """The deployment with the model; its user_config names the folder."""

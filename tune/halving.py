@@ -11,7 +11,7 @@ import ray
 from optuna.study import Study
 from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 
-from rayrank.progress import say
+from rayrank.core.progress import say
 from tune.search import EPOCH
 from tune.spaces import EPOCHS, STEPS, Space
 from tune.study import DEV, trial_name

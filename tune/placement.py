@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 import ray
 
-from rayrank.config import ResourcesConfig
-from rayrank.errors import ConfigError
-from rayrank.progress import say
+from rayrank.core.config import ResourcesConfig
+from rayrank.core.errors import ConfigError
+from rayrank.core.progress import say
 from rayrank.training.ray_train import scale
 
 

@@ -13,7 +13,7 @@ from optuna.study import Study
 from optuna.visualization import matplotlib as optuna_plots
 from scipy import stats
 
-from rayrank.evaluation.palette import BLUE, GREY, LIGHT, ORANGE, png, tidy
+from rayrank.reports.palette import BLUE, GREY, LIGHT, ORANGE, png, tidy
 from tune.study import COST, Record
 
 ENOUGH = 4

@@ -13,11 +13,11 @@ from optuna.distributions import CategoricalDistribution
 from optuna.study import Study
 from rich.table import Table
 
-from rayrank import flow
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import RunConfig
-from rayrank.errors import ConfigError
-from rayrank.outside import DIGESTS, varied
+from rayrank.core import flow
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError
+from rayrank.data.digests import DIGESTS, varied
 from rayrank.training.ray_train import RUN
 from tune import plots
 from tune.page import page
@@ -38,7 +38,7 @@ from tune.study import (
 FACTS = ("seconds", "train_seconds", "num_steps", "best_step", "pairs_per_s", "device", "key")
 
 
-def write(folder: Artifact, study: Study, space: Space, config: RunConfig, store: Store) -> list[str]:
+def write(folder: Artifact, study: Study, space: Space, config: PipelineConfig, store: Store) -> list[str]:
     """Write everything and return the lines a person wants to read."""
     found = records(study)
     folder.write_table("trials.parquet", trials_table(found, list(space.dimensions), study))
@@ -56,7 +56,7 @@ def write(folder: Artifact, study: Study, space: Space, config: RunConfig, store
     return [*lines, f"in {folder.url}: report.html, best.yaml, trials.parquet"]
 
 
-def best_yaml(config: RunConfig, changes: Changes, headline: str) -> str:
+def best_yaml(config: PipelineConfig, changes: Changes, headline: str) -> str:
     """Return a whole configuration for --config, without what belongs to the machine or is found out anew."""
     values = varied(config, changes).model_dump(mode="json")
     del values["resources"]
@@ -85,7 +85,7 @@ def trials_table(found: Sequence[Record], keys: Sequence[str], study: Study) -> 
     return pa.table(columns)
 
 
-def findings(found: Sequence[Record], space: Space, config: RunConfig) -> list[str]:
+def findings(found: Sequence[Record], space: Space, config: PipelineConfig) -> list[str]:
     """Return the best trial beside the configuration's own values, and what became of the others."""
     states = [record.state for record in found]
     counts = {state: states.count(state) for state in ("finished", "stopped early", "failed") if state in states}
@@ -137,7 +137,7 @@ def live_table(study: Study, keys: Sequence[str], trials: int, most: int = 15) -
     return table
 
 
-def clear(found: Sequence[Record], config: RunConfig, store: Store) -> None:
+def clear(found: Sequence[Record], config: PipelineConfig, store: Store) -> None:
     """Remove the checkpoints of trials that nobody goes on with; each is as big as a model and its optimiser."""
     for record in found:
         if record.state in ("running", "waiting"):
@@ -188,7 +188,7 @@ def _column(values: list[Any]) -> pa.Array:
 
 
 def _pictures(
-    found: Sequence[Record], study: Study, space: Space, config: RunConfig, store: Store
+    found: Sequence[Record], study: Study, space: Space, config: PipelineConfig, store: Store
 ) -> Mapping[str, bytes]:
     """Return the plots that the space and the trials have something to show in, in the order of the page."""
     done = trainings(found)
@@ -214,12 +214,12 @@ def _pictures(
     return pictures
 
 
-def threshold_config(config: RunConfig) -> RunConfig:
+def threshold_config(config: PipelineConfig) -> PipelineConfig:
     """Return the configuration whose noise report shows all thresholds; where nothing is removed there is none."""
     return config if config.noise.threshold < 1 else varied(config, {THRESHOLD: 0.9})
 
 
-def place(space: Space, config: RunConfig, cost: bool, store: Store) -> Artifact:
+def place(space: Space, config: PipelineConfig, cost: bool, store: Store) -> Artifact:
     """Return where a sweep's results belong: the same place for the same sweep, however many trials it has."""
     parts = [flow.key("listwise", config), space.described(), space.grid, cost]
     for key, dimension in space.dimensions.items():

@@ -11,7 +11,7 @@ from optuna.study import Study
 from optuna.trial import Trial, TrialState
 from ray.tune.search.optuna import OptunaSearch
 
-from rayrank.progress import say
+from rayrank.core.progress import say
 from tune.spaces import Changes, Space
 from tune.study import COST, DEV, NAME, open_study, records, settings_text
 

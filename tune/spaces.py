@@ -17,11 +17,11 @@ from optuna.distributions import (
 )
 from optuna.trial import Trial
 
-from rayrank import flow
-from rayrank.config import RunConfig
-from rayrank.errors import ConfigError
-from rayrank.outside import varied
-from rayrank.overrides import TextLoader
+from rayrank.core import flow
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError
+from rayrank.core.overrides import TextLoader
+from rayrank.data.digests import varied
 
 Changes = dict[str, Any]
 """What a trial changes in the configuration: dotted keys and their values."""
@@ -46,7 +46,7 @@ class Space:
         """Return the values of an Optuna trial, drawn where it has none yet."""
         return {key: _drawn(trial, key, dimension) for key, dimension in self.dimensions.items()}
 
-    def points(self, config: RunConfig) -> list[Changes]:
+    def points(self, config: PipelineConfig) -> list[Changes]:
         """Return what is tried first: all of a grid, or the configuration's own values."""
         if not self.grid:
             return [{key: own_value(config, key) for key in self.dimensions}]
@@ -58,7 +58,7 @@ class Space:
         return {key: distribution_to_json(dimension) for key, dimension in self.dimensions.items()}
 
 
-def open_space(name: str, config: RunConfig, grid: bool = False) -> Space:
+def open_space(name: str, config: PipelineConfig, grid: bool = False) -> Space:
     """Return a space that comes with rayrank, or one from a YAML file, checked against the configuration."""
     if name in SPACES:
         entries: Mapping[Any, Any] = SPACES[name](config)
@@ -74,12 +74,12 @@ def open_space(name: str, config: RunConfig, grid: bool = False) -> Space:
     return replace(space, dimensions=whole, grown=grown)
 
 
-def own_value(config: RunConfig, key: str) -> Any:
+def own_value(config: PipelineConfig, key: str) -> Any:
     """Return the value a dotted key has."""
     return reduce(getattr, key.split("."), config)
 
 
-def _default(config: RunConfig) -> dict[str, Any]:
+def _default(config: PipelineConfig) -> dict[str, Any]:
     return {
         NEGATIVES: {"low": 1, "high": 15},
         THRESHOLD: {"low": 0.1, "high": 1.0},
@@ -87,7 +87,7 @@ def _default(config: RunConfig) -> dict[str, Any]:
     }
 
 
-def _figure_five(config: RunConfig) -> dict[str, Any]:
+def _figure_five(config: PipelineConfig) -> dict[str, Any]:
     first = config.training.seed
     return {SEED: list(range(first, first + SEEDS)), NEGATIVES: {"low": 1, "high": 15}}
 
@@ -112,7 +112,7 @@ def _from_file(name: str) -> Mapping[Any, Any]:
     return content
 
 
-def _dimension(key: str, entry: Any, config: RunConfig, name: str) -> BaseDistribution:
+def _dimension(key: str, entry: Any, config: PipelineConfig, name: str) -> BaseDistribution:
     if isinstance(entry, list):
         given = [_value(key, value, config, name) for value in entry]
         values = [value for place, value in enumerate(given) if value not in given[:place]]
@@ -133,7 +133,7 @@ def _dimension(key: str, entry: Any, config: RunConfig, name: str) -> BaseDistri
     return dimension
 
 
-def _value(key: str, value: Any, config: RunConfig, name: str) -> Any:
+def _value(key: str, value: Any, config: PipelineConfig, name: str) -> Any:
     """Return a value as the setting's own type."""
     try:
         return own_value(varied(config, {key: value}), key)
@@ -170,7 +170,7 @@ def _range(key: str, entry: Mapping[str, Any], ends: list[Any], name: str) -> Ba
         raise ConfigError(f"--space {name}: the range of {key} cannot be used: {reason}; change it there.") from None
 
 
-def _with_own(space: Space, config: RunConfig) -> Iterator[tuple[str, BaseDistribution]]:
+def _with_own(space: Space, config: PipelineConfig) -> Iterator[tuple[str, BaseDistribution]]:
     """Yield the dimensions, widened where the configuration's own value, which is tried first, lies outside."""
     for key, dimension in space.dimensions.items():
         own = own_value(config, key)

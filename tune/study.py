@@ -15,8 +15,8 @@ from optuna.storages.journal import BaseJournalBackend
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from rayrank.artifacts import Artifact
-from rayrank.errors import StorageError
+from rayrank.core.artifacts import Artifact
+from rayrank.core.errors import StorageError
 from tune.busy import Busy
 from tune.spaces import SEED, Changes
 

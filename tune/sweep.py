@@ -14,12 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jobs.entry import Arguments, parser, run_task
-from rayrank import flow
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import RunConfig
-from rayrank.errors import ConfigError, RayrankError, TrainingStopped
-from rayrank.outside import varied
-from rayrank.progress import live, say
+from rayrank.core import flow
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError, RayrankError, TrainingStopped
+from rayrank.core.progress import live, say
+from rayrank.data.digests import varied
 
 if TYPE_CHECKING:
     from tune.spaces import Space
@@ -28,7 +28,7 @@ TRIALS = 20
 TUNE = "tune"
 
 
-def run(arguments: Arguments, config: RunConfig, store: Store) -> dict[str, Any]:
+def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Run what is left of the sweep, write its results, and return them in short."""
     from tune.spaces import open_space
 
@@ -49,7 +49,7 @@ def run(arguments: Arguments, config: RunConfig, store: Store) -> dict[str, Any]
 
 
 def _run(
-    folder: Artifact, space: "Space", arguments: Arguments, config: RunConfig, store: Store, trials: int
+    folder: Artifact, space: "Space", arguments: Arguments, config: PipelineConfig, store: Store, trials: int
 ) -> dict[str, Any]:
     from tune import results
     from tune.study import best, num_told, open_storage, open_study, records
@@ -73,7 +73,14 @@ def _run(
 
 
 def execute(
-    folder: Artifact, space: "Space", config: RunConfig, store: Store, *, trials: int, cost: bool, parallel: int | None
+    folder: Artifact,
+    space: "Space",
+    config: PipelineConfig,
+    store: Store,
+    *,
+    trials: int,
+    cost: bool,
+    parallel: int | None,
 ) -> None:
     """Make what all trials share, then run those that are missing, as many at once as there is room for."""
     import optuna
@@ -107,7 +114,15 @@ def execute(
 
 
 def _tuned(
-    folder: Artifact, search: Any, space: "Space", config: RunConfig, store: Store, *, left: int, room: int, cost: bool
+    folder: Artifact,
+    search: Any,
+    space: "Space",
+    config: PipelineConfig,
+    store: Store,
+    *,
+    left: int,
+    room: int,
+    cost: bool,
 ) -> None:
     import pyarrow.fs
     import ray.tune
@@ -158,7 +173,7 @@ def _own_sentence(error: BaseException) -> BaseException:
     return behind or error
 
 
-def _shared(space: "Space", config: RunConfig) -> list[tuple[str, RunConfig]]:
+def _shared(space: "Space", config: PipelineConfig) -> list[tuple[str, PipelineConfig]]:
     """Return the stages before the first trials, and the noise report where thresholds are tried."""
     from tune.results import threshold_config
     from tune.spaces import THRESHOLD

@@ -8,11 +8,11 @@ from typing import Any
 import ray
 import ray.tune
 
-from rayrank import flow
-from rayrank.artifacts import Store
-from rayrank.config import RunConfig
-from rayrank.errors import ConfigError, RayrankError, StoppedEarly
-from rayrank.outside import varied
+from rayrank.core import flow
+from rayrank.core.artifacts import Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError, RayrankError, StoppedEarly
+from rayrank.data.digests import varied
 from rayrank.stages import listwise, rank_listwise
 from rayrank.training.loop import Log
 from rayrank.training.ray_train import LostWorkers
@@ -23,7 +23,7 @@ from tune.study import COST, DEV, trial_name
 log = logging.getLogger(__name__)
 
 
-def run_trial(changes: Changes, base: RunConfig, store: Store, cost: bool, rungs: Any) -> None:
+def run_trial(changes: Changes, base: PipelineConfig, store: Store, cost: bool, rungs: Any) -> None:
     """Make a trial's model, telling dev after every epoch, and end with its figures or with why there are none."""
     # The settings as they were run to their end, so that there is something to compare with.
     own = all(own_value(base, key) == value for key, value in changes.items())
@@ -55,7 +55,7 @@ class _Told:
         return self._rungs is None or bool(ray.get(self._rungs.goes_on.remote(self._name, epoch, line.dev)))
 
 
-def missing(changes: Changes, base: RunConfig, store: Store) -> set[tuple[str, str]]:
+def missing(changes: Changes, base: PipelineConfig, store: Store) -> set[tuple[str, str]]:
     """Return the artifacts a trial would make: stages and keys; none, if its settings cannot be used together."""
     try:
         config = varied(base, changes)
@@ -66,7 +66,7 @@ def missing(changes: Changes, base: RunConfig, store: Store) -> set[tuple[str, s
     }
 
 
-def _figures(config: RunConfig, store: Store, cost: bool, told: _Told) -> dict[str, Any]:
+def _figures(config: PipelineConfig, store: Store, cost: bool, told: _Told) -> dict[str, Any]:
     started = time.monotonic()
     for stage in flow.plan("listwise", config)[:-1]:
         import_module(f"rayrank.stages.{stage}").run(config, store)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 
-from rayrank.errors import RayrankError
+from rayrank.core.errors import RayrankError
 from serve.records import Overloaded, Unready
 
 Kind = Literal[

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import wordfreq
 
-from rayrank.artifacts import Store
-from rayrank.errors import ConfigError
-from rayrank.overrides import build
+from rayrank.core.artifacts import Store
+from rayrank.core.errors import ConfigError
+from rayrank.core.overrides import build
 from rayrank.stages import corpus, domain_report
 
 

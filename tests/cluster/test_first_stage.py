@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rayrank.artifacts import Store
-from rayrank.config import RunConfig
-from rayrank.errors import ConfigError, StorageError
+from rayrank.core.artifacts import Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError, StorageError
 from rayrank.stages.cluster import node_cpus, threads_on_a_node
 from rayrank.stages.partitions import PartitionWorker, make_missing
 
@@ -41,7 +41,7 @@ def test_files_that_do_not_reach_the_storage_are_no_finished_artifact(ray_cluste
         def make(self, item: dict[str, object]) -> dict[str, object]:
             return {}
 
-    artifact = Store(str(tmp_path)).artifact("candidates", RunConfig())
+    artifact = Store(str(tmp_path)).artifact("candidates", PipelineConfig())
     items = [{"name": "dev/part-00000.parquet"}]
 
     with pytest.raises(StorageError, match="is not one place for all nodes: 1 files that workers wrote are not there"):

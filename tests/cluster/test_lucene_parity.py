@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rayrank.artifacts import Store
-from rayrank.config import CandidatesConfig, DatasetConfig, IndexConfig, RunConfig
-from rayrank.datasets import fingerprint, open_source
-from rayrank.records import Passage
+from rayrank.core.artifacts import Store
+from rayrank.core.config import CandidatesConfig, DatasetConfig, IndexConfig, PipelineConfig
+from rayrank.core.records import Passage
+from rayrank.data.sources import fingerprint, open_source
 from rayrank.stages import candidates, corpus, index
 
 # As a pyserini user would, but for the JVM, which comes from the wheel.
@@ -63,7 +63,7 @@ def test_scores_and_order_equal_pyserinis_own_searcher(
 ) -> None:
     dataset = DatasetConfig(source=f"trec:{shared_data / name}")
     dataset = dataset.model_copy(update={"fingerprint": fingerprint(open_source(dataset))})
-    config = RunConfig(dataset=dataset, candidates=first, index=settings)
+    config = PipelineConfig(dataset=dataset, candidates=first, index=settings)
     store = Store(str(tmp_path / "storage"))
     rows = corpus.run(config, store).read_table("queries.parquet")
     queries = dict(zip(rows["query_id"].to_pylist(), rows["text"].to_pylist(), strict=True))

@@ -7,27 +7,27 @@ import pyarrow as pa
 import pytest
 
 from jobs.train_query_types import measure
-from rayrank.artifacts import Store
-from rayrank.config import QueryTypesConfig, ResourcesConfig, RunConfig, TyperConfig
-from rayrank.datasets.labelled import labels_digest, read_labelled
-from rayrank.records import QUERIES
+from rayrank.core.artifacts import Store
+from rayrank.core.config import PipelineConfig, QueryTypesConfig, ResourcesConfig, TyperConfig
+from rayrank.core.records import QUERIES
+from rayrank.data.labelled_questions import labels_digest, read_labelled
 from rayrank.stages import query_typer, query_types
 
 
 @pytest.fixture
-def config(shared_data: Path, tmp_path: Path) -> RunConfig:
+def config(shared_data: Path, tmp_path: Path) -> PipelineConfig:
     """A quarter of TREC's training questions: enough to see that it learns, and soon done."""
     rows = read_labelled(str(shared_data / "trec-question-types" / "train_5500.label.gz"), "typer.labels")[::4]
     file = tmp_path / "labels.tsv"
     file.write_text("".join(f"{row.query_type}\t{row.text}\n" for row in rows), encoding="utf-8")
-    return RunConfig(
+    return PipelineConfig(
         typer=TyperConfig(epochs=2, lr=2e-4, labels=str(file), fingerprint=labels_digest(str(file), "typer.labels")),
         query_types=QueryTypesConfig(predict="trained"),
         resources=ResourcesConfig(train_cpus=1),
     )
 
 
-def store_queries(store: Store, config: RunConfig) -> None:
+def store_queries(store: Store, config: PipelineConfig) -> None:
     rows = [
         ("q1", "train", "side effects", "where does aspirin work"),
         ("q2", "train", "", "where is the lighthouse"),
@@ -40,7 +40,7 @@ def store_queries(store: Store, config: RunConfig) -> None:
 
 
 def test_it_types_held_out_questions_and_a_corpus(
-    ray_cluster: None, config: RunConfig, shared_data: Path, tmp_path: Path
+    ray_cluster: None, config: PipelineConfig, shared_data: Path, tmp_path: Path
 ) -> None:
     store = Store(str(tmp_path / "store"))
     typer = query_typer.run(config, store)

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 import pytest
 
-from rayrank import flow
-from rayrank.overrides import build
+from rayrank.core import flow
+from rayrank.core.overrides import build
 from tests.processes import below
 
 from .conftest import UNHURRIED, settings

@@ -100,8 +100,8 @@ def test_the_ablation_shares_artifacts_and_says_what_a_row_is_worth(storage: Pat
 
 
 def test_an_exported_model_scores_as_the_stored_run(measured: Path, run: Run, tmp_path: Path) -> None:
-    from rayrank.modeling.export import load
-    from rayrank.modeling.text_scorer import score
+    from rayrank.bundle.export import load
+    from rayrank.bundle.text_scorer import score
 
     run("export", measured, "--output", str(tmp_path / "model"))
 
@@ -126,8 +126,8 @@ def test_an_exported_model_scores_as_the_stored_run(measured: Path, run: Run, tm
 def test_an_int8_model_is_exported_if_it_ranks_dev_as_well_and_refused_if_not(
     storage: Path, joining: dict[str, str], tmp_path: Path
 ) -> None:
-    from rayrank.modeling.export import load
-    from rayrank.modeling.text_scorer import score
+    from rayrank.bundle.export import load
+    from rayrank.bundle.text_scorer import score
 
     folder, summary = tmp_path / "model", tmp_path / "export.json"
     more = ("--output", str(folder), "--json", str(summary), "--set", "scorer.backend=onnx-int8")

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from jobs.entry import configure, parser
-from rayrank import flow
-from rayrank.artifacts import Store
-from rayrank.config import RunConfig
-from rayrank.errors import ConfigError, DatasetError
-from rayrank.overrides import apply
+from rayrank.core import flow
+from rayrank.core.artifacts import Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError, DatasetError
+from rayrank.core.overrides import apply
 from rayrank.stages import listwise, pointwise
 from rayrank.training import setups
 from rayrank.training.data import Split
@@ -24,13 +24,13 @@ from .conftest import settings
 
 
 @pytest.fixture
-def config() -> RunConfig:
+def config() -> PipelineConfig:
     chosen = [part for setting in settings() for part in ("--set", setting)]
     return configure(parser("").parse_args(chosen))
 
 
 @pytest.fixture
-def halfway(config: RunConfig, trained: Path) -> RunConfig:
+def halfway(config: PipelineConfig, trained: Path) -> PipelineConfig:
     """The threshold that half of the training candidates are above."""
     noise = Store(str(trained)).require("noise", config)
     scores = pa.concat_tables(map(noise.read_table, noise.names("train")))["score"].to_numpy()
@@ -42,7 +42,7 @@ def sizes(split: Split) -> int:
 
 
 def test_lists_are_drawn_without_what_is_above_the_threshold_but_with_every_positive(
-    halfway: RunConfig, trained: Path
+    halfway: PipelineConfig, trained: Path
 ) -> None:
     store = Store(str(trained))
     whole, kept = (
@@ -57,7 +57,7 @@ def test_lists_are_drawn_without_what_is_above_the_threshold_but_with_every_posi
 
 
 def test_dev_keeps_all_its_candidates_where_it_is_a_part_of_train(
-    halfway: RunConfig, trained: Path, tmp_path: Path
+    halfway: PipelineConfig, trained: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(trained, tmp_path / "storage")
     (file,) = tmp_path.glob("storage/corpus/*/judgments.parquet")
@@ -73,7 +73,7 @@ def test_dev_keeps_all_its_candidates_where_it_is_a_part_of_train(
     assert sizes(after["train"]) < sizes(before["train"])
 
 
-def test_a_fresh_head_is_not_the_difference_of_the_pointwise_classes(config: RunConfig, trained: Path) -> None:
+def test_a_fresh_head_is_not_the_difference_of_the_pointwise_classes(config: PipelineConfig, trained: Path) -> None:
     store = Store(str(trained))
     pointwise = setups.load_reranker(store.require("pointwise", config), config, np.ones(30_522, np.int8))
     heads = []
@@ -85,7 +85,7 @@ def test_a_fresh_head_is_not_the_difference_of_the_pointwise_classes(config: Run
     assert not torch.equal(heads[0], heads[1])
 
 
-def test_a_type_that_leaves_no_room_for_a_passage_is_one_sentence(config: RunConfig, trained: Path) -> None:
+def test_a_type_that_leaves_no_room_for_a_passage_is_one_sentence(config: PipelineConfig, trained: Path) -> None:
     short = apply(config.model_dump(), {"input.length": 24, "input.query_length": 15})
     store = Store(str(trained))
     inputs = setups.inputs_of(config, store, {})
@@ -106,7 +106,7 @@ def test_a_type_that_leaves_no_room_for_a_passage_is_one_sentence(config: RunCon
     ],
 )
 def test_inputs_longer_than_what_is_kept_are_one_sentence(
-    changes: dict[str, int], told: str, config: RunConfig, tmp_path: Path
+    changes: dict[str, int], told: str, config: PipelineConfig, tmp_path: Path
 ) -> None:
     asked, store = apply(config.model_dump(), {"pretrain.enabled": False, **changes}), Store(str(tmp_path))
     for stage in flow.plan("pointwise", asked)[:-1]:
@@ -116,13 +116,13 @@ def test_inputs_longer_than_what_is_kept_are_one_sentence(
         pointwise.run(asked, store)
 
 
-def test_a_threshold_that_leaves_no_list_is_named(config: RunConfig, trained: Path) -> None:
+def test_a_threshold_that_leaves_no_list_is_named(config: PipelineConfig, trained: Path) -> None:
     with pytest.raises(DatasetError, match=r"or noise\.threshold if it took them out"):
         setups.listwise(apply(config.model_dump(), {"noise.threshold": 1e-6}), Store(str(trained)))
 
 
 def test_dev_queries_without_candidates_are_told_before_anything_is_trained(
-    config: RunConfig, trained: Path, tmp_path: Path
+    config: PipelineConfig, trained: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(trained, tmp_path / "storage")
     for file in tmp_path.glob("storage/candidates/*/dev/*.parquet"):
@@ -133,7 +133,7 @@ def test_dev_queries_without_candidates_are_told_before_anything_is_trained(
 
 
 def test_checkpoints_that_a_killed_job_left_beside_its_model_are_removed(
-    config: RunConfig, trained: Path, tmp_path: Path
+    config: PipelineConfig, trained: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(trained, tmp_path / "storage")
     store = Store(str(tmp_path / "storage"))

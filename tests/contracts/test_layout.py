@@ -84,13 +84,13 @@ def test_the_import_contracts_hold() -> None:
 
 @pytest.mark.parametrize("module", ["config", "records", "errors", "flow", "presets", "overrides", "progress"])
 def test_settings_and_records_are_light_to_import(module: str) -> None:
-    loaded = python(f"import sys, rayrank.{module}; sys.stdout.write(' '.join(sys.modules))").split()
-    assert f"rayrank.{module}" in loaded
+    loaded = python(f"import sys, rayrank.core.{module}; sys.stdout.write(' '.join(sys.modules))").split()
+    assert f"rayrank.core.{module}" in loaded
     assert HEAVY.isdisjoint(loaded)
 
 
 def test_artifacts_can_be_read_without_ray_or_torch() -> None:
-    loaded = python("import sys, rayrank.artifacts; sys.stdout.write(' '.join(sys.modules))").split()
+    loaded = python("import sys, rayrank.core.artifacts; sys.stdout.write(' '.join(sys.modules))").split()
     assert {"ray", "torch", "transformers"}.isdisjoint(loaded)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from rayrank.artifacts import Artifact
-from rayrank.config import DatasetConfig, TextConfig
-from rayrank.errors import DatasetError
+from rayrank.core.artifacts import Artifact
+from rayrank.core.config import DatasetConfig, TextConfig
+from rayrank.core.errors import DatasetError
 
 ROOT = Path(__file__).resolve().parents[2]
 

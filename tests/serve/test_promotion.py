@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import yaml
 
-from rayrank.modeling.export import export, load
-from rayrank.modeling.golden import GoldenPair
-from rayrank.modeling.text_scorer import score
+from rayrank.bundle.export import export, load
+from rayrank.bundle.golden import GoldenPair
+from rayrank.bundle.text_scorer import score
 from tests.serve.conftest import clients, free_port, make_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -169,7 +169,7 @@ def test_promotion_and_return_under_load_fail_no_request(cluster: Cluster) -> No
 def test_a_model_that_the_replicas_cannot_open_gives_way_to_the_one_before(cluster: Cluster) -> None:
     # Seen here, but not there: the folder is on this machine only.
     script = f"""
-from rayrank.errors import ConfigError
+from rayrank.core.errors import ConfigError
 from serve.targets import open_target
 target = open_target({cluster.dashboard!r})
 try:

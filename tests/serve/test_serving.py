@@ -16,9 +16,9 @@ import ray
 from ray import serve
 from ray.serve import RunTarget
 
-from rayrank.modeling.export import load
-from rayrank.modeling.predicted_types import types_for
-from rayrank.modeling.text_scorer import score
+from rayrank.bundle.export import load
+from rayrank.bundle.predicted_types import types_for
+from rayrank.bundle.text_scorer import score
 from serve.app import build
 from tests.serve.conftest import clients, make_model
 

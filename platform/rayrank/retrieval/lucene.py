@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rayrank.config import CandidatesConfig, IndexConfig
-from rayrank.errors import RayrankError
-from rayrank.records import CANDIDATES
+from rayrank.core.config import CandidatesConfig, IndexConfig
+from rayrank.core.errors import RayrankError
+from rayrank.core.records import CANDIDATES
 
 # Results of one call are all in memory at once, in Java and as JSON.
 QUERIES_PER_CALL = 256

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 
-from rayrank import flow
-from rayrank.artifacts import Store
-from rayrank.config import RunConfig
-from rayrank.errors import ConfigError, DatasetError
-from rayrank.evaluation.ablation import Ablation, Procedure, Variant, ablate
-from rayrank.evaluation.metrics import PerQuery
-from rayrank.outside import varied
+from rayrank.core import flow
+from rayrank.core.artifacts import Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError, DatasetError
+from rayrank.data.digests import varied
+from rayrank.measure.metrics import PerQuery
+from rayrank.reports.ablation import Ablation, Procedure, Variant, ablate
 from rayrank.stages.graph import make_all
 from rayrank.text.pairs import Ragged
 from rayrank.text.pieces import load_tokenizer
@@ -32,7 +32,7 @@ class RowSpec(NamedTuple):
     run: str
 
 
-def table_one(config: RunConfig) -> list[RowSpec]:
+def table_one(config: PipelineConfig) -> list[RowSpec]:
     """Return the rows of the paper's Table 1 and one with the first stage's score blended in, but for those that would
     measure what another does."""
     first = config.candidates.first_stage
@@ -59,7 +59,7 @@ def table_one(config: RunConfig) -> list[RowSpec]:
     return [row for row in rows if row.name in kept.values()]
 
 
-def run(config: RunConfig, store: Store, rows: Sequence[RowSpec], seeds: Sequence[int], parallel: int) -> Ablation:
+def run(config: PipelineConfig, store: Store, rows: Sequence[RowSpec], seeds: Sequence[int], parallel: int) -> Ablation:
     """Make all rows' artifacts, then measure each on every held-out split against the full model."""
     names = [row.name for row in rows]
     if repeated := next((name for name in names if names.count(name) > 1), ""):
@@ -85,28 +85,28 @@ def run(config: RunConfig, store: Store, rows: Sequence[RowSpec], seeds: Sequenc
     return ablate(variants, FULL, _slices(config, store), procedure)
 
 
-def digest(config: RunConfig, rows: Sequence[RowSpec], seeds: Sequence[int]) -> str:
+def digest(config: PipelineConfig, rows: Sequence[RowSpec], seeds: Sequence[int]) -> str:
     """Return a name for the table: the same for the same rows of the same results."""
     keys = [[row.name, [flow.key("evaluate", _configured(config, row, seed)) for seed in seeds]] for row in rows]
     return hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]
 
 
-def _configured(config: RunConfig, row: RowSpec, seed: int) -> RunConfig:
+def _configured(config: PipelineConfig, row: RowSpec, seed: int) -> PipelineConfig:
     run = {"evaluate.run": row.run, "evaluate.baseline": ""}
     return varied(config, {**row.changes, **run, "training.seed": seed})
 
 
-def _on(split: str, config: RunConfig) -> RunConfig:
+def _on(split: str, config: PipelineConfig) -> PipelineConfig:
     return config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"split": split})})
 
 
-def _per_query(config: RunConfig, store: Store) -> PerQuery:
+def _per_query(config: PipelineConfig, store: Store) -> PerQuery:
     table = store.require("evaluate", config).read_table("per_query.parquet")
     values = {name: table[name].to_numpy() for name in table.column_names if name != "query_id"}
     return PerQuery(table["query_id"].to_pylist(), values, 0)
 
 
-def device_seconds(configs: Sequence[RunConfig], store: Store) -> float:
+def device_seconds(configs: Sequence[PipelineConfig], store: Store) -> float:
     """Return the mean over seeds of the device time of training a row from scratch, shared parts included; a share of
     a GPU counts as that share."""
     total = 0.0
@@ -119,7 +119,7 @@ def device_seconds(configs: Sequence[RunConfig], store: Store) -> float:
     return total / len(configs)
 
 
-def _slices(config: RunConfig, store: Store) -> dict[str, set[str]]:
+def _slices(config: PipelineConfig, store: Store) -> dict[str, set[str]]:
     """Return the queries with and without a word of several pieces, STRM's home ground and the rest."""
     corpus = store.require("corpus", config)
     queries = corpus.read_table("queries.parquet", ["query_id", "piece_ids"]).combine_chunks()

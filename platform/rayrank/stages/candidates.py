@@ -7,17 +7,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import CandidatesConfig, IndexConfig, RunConfig
-from rayrank.progress import progress
-from rayrank.records import UNJUDGED
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import CandidatesConfig, IndexConfig, PipelineConfig
+from rayrank.core.progress import progress
+from rayrank.core.records import UNJUDGED
 from rayrank.retrieval.lucene import Searcher
 from rayrank.stages.cluster import node_cpus, start_ray, threads_on_a_node
 from rayrank.stages.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.stages.provided import write_provided
 
 
-def run(config: RunConfig, store: Store) -> Artifact:
+def run(config: PipelineConfig, store: Store) -> Artifact:
     """Return the candidates artifact: a folder of Parquet files for each split."""
     if done := store.find("candidates", config):
         return done
@@ -51,7 +51,7 @@ class PartitionSearcher(PartitionWorker):
         return facts
 
 
-def _search(config: RunConfig, index: Artifact, corpus: Artifact, artifact: Artifact) -> dict[str, Any]:
+def _search(config: PipelineConfig, index: Artifact, corpus: Artifact, artifact: Artifact) -> dict[str, Any]:
     items, skipped = _partitions(corpus, config.candidates.partition_queries)
     start_ray()
     nodes = node_cpus()

@@ -7,8 +7,8 @@ from typing import Any
 
 import ray
 
-from rayrank.errors import ConfigError
-from rayrank.progress import say
+from rayrank.core.errors import ConfigError
+from rayrank.core.progress import say
 
 
 def start_ray() -> None:

@@ -8,23 +8,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import DatasetConfig, RunConfig, TextConfig
-from rayrank.datasets import open_source
-from rayrank.datasets.judged import Judged, read_judged
-from rayrank.datasets.problems import EXAMPLES, Counted, Problems
-from rayrank.datasets.shards import copy_without, num_rows, present_ids, repeated_rows
-from rayrank.datasets.source import Part, Source
-from rayrank.errors import DatasetError
-from rayrank.progress import progress, say
-from rayrank.records import JUDGMENTS, PASSAGES, QUERIES, Judgment, Malformed, Passage
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import DatasetConfig, PipelineConfig, TextConfig
+from rayrank.core.errors import DatasetError
+from rayrank.core.progress import progress, say
+from rayrank.core.records import JUDGMENTS, PASSAGES, QUERIES, Judgment, Malformed, Passage
+from rayrank.data.judged import Judged, read_judged
+from rayrank.data.problems import EXAMPLES, Counted, Problems
+from rayrank.data.shards import copy_without, num_rows, present_ids, repeated_rows
+from rayrank.data.sources import open_source
+from rayrank.data.sources.source import Part, Source
 from rayrank.stages.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.text.pieces import PieceEncoder, load_tokenizer, save_tokenizer
 
 ROWS_AT_ONCE = 4096
 
 
-def run(config: RunConfig, store: Store) -> Artifact:
+def run(config: PipelineConfig, store: Store) -> Artifact:
     """Return the corpus artifact: passages/, queries.parquet, judgments.parquet, hidden.parquet, tokenizer/."""
     if done := store.find("corpus", config):
         return done
@@ -104,7 +104,7 @@ class PassageWriter(PartitionWorker):
         return len(rows)
 
 
-def _write_passages(config: RunConfig, artifact: Artifact, source: Source, problems: Problems) -> list[str]:
+def _write_passages(config: PipelineConfig, artifact: Artifact, source: Source, problems: Problems) -> list[str]:
     """Write the shards and return the names of those that make up the corpus, each passage id once."""
     parts = source.parts(config.dataset.part_bytes)
     names = [f"passages/part-{number:05d}.parquet" for number in range(len(parts))]

@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import RunConfig
-from rayrank.errors import DatasetError
-from rayrank.evaluation.domain import (
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import DatasetError
+from rayrank.core.progress import progress
+from rayrank.reports.domain import (
     Comparison,
     Word,
     add_counts,
@@ -22,7 +23,6 @@ from rayrank.evaluation.domain import (
     findings,
     general_words,
 )
-from rayrank.progress import progress
 from rayrank.stages.partitions import FACTS, PartitionWorker, make_missing
 
 ROWS_AT_ONCE = 4096
@@ -30,7 +30,7 @@ MERGED_AT_ONCE = 16
 """Tables of counts that are in memory together: what they share is kept once from then on."""
 
 
-def run(config: RunConfig, store: Store) -> Artifact:
+def run(config: PipelineConfig, store: Store) -> Artifact:
     """Return the report artifact: report.json, words.csv, and counts/, one file a shard of the corpus."""
     if done := store.find("domain_report", config):
         return done

@@ -8,17 +8,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import EvaluateConfig, RunConfig
-from rayrank.errors import ConfigError
-from rayrank.evaluation.metrics import PerQuery, per_query
-from rayrank.evaluation.rows import ranked
-from rayrank.evaluation.run_files import read_trec, write_msmarco, write_trec
-from rayrank.evaluation.significance import compare, mean_interval
-from rayrank.flow import RUNS
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import EvaluateConfig, PipelineConfig
+from rayrank.core.errors import ConfigError
+from rayrank.core.flow import RUNS
+from rayrank.data.rows import ranked
+from rayrank.data.run_files import read_trec, write_msmarco, write_trec
+from rayrank.measure.metrics import PerQuery, per_query
+from rayrank.measure.significance import compare, mean_interval
 
 
-def run(config: RunConfig, store: Store) -> Artifact:
+def run(config: PipelineConfig, store: Store) -> Artifact:
     """Return the evaluation artifact: run.trec, msmarco.tsv, per_query.parquet and the figures in its manifest."""
     if done := store.find("evaluate", config):
         return done
@@ -65,7 +65,7 @@ def _split(settings: EvaluateConfig, corpus: Artifact) -> str:
     return preferred[0]
 
 
-def _read_run(name: str, split: str, config: RunConfig, store: Store) -> pa.Table:
+def _read_run(name: str, split: str, config: PipelineConfig, store: Store) -> pa.Table:
     if name not in RUNS:
         with Path(name).open("rb") as stream:
             return read_trec(stream, name)

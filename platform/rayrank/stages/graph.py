@@ -6,20 +6,20 @@ from typing import Any
 
 import ray
 
-from rayrank import flow
-from rayrank.artifacts import Store
-from rayrank.config import RunConfig
-from rayrank.errors import RayrankError
-from rayrank.progress import progress, say
+from rayrank.core import flow
+from rayrank.core.artifacts import Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import RayrankError
+from rayrank.core.progress import progress, say
 from rayrank.stages.cluster import start_ray
 
 Node = tuple[str, str]
 """A stage and the key of its result."""
 
 
-def make_all(wanted: Sequence[tuple[str, RunConfig]], store: Store, parallel: int) -> None:
+def make_all(wanted: Sequence[tuple[str, PipelineConfig]], store: Store, parallel: int) -> None:
     """Make what is wanted and all that it needs, at most `parallel` stages at a time, on the cluster."""
-    configs: dict[Node, RunConfig] = {}
+    configs: dict[Node, PipelineConfig] = {}
     for last, config in wanted:
         for stage in flow.plan(last, config):
             configs.setdefault((stage, flow.key(stage, config)), config)
@@ -41,7 +41,7 @@ def make_all(wanted: Sequence[tuple[str, RunConfig]], store: Store, parallel: in
             advance(len(done), f"now {', '.join(names)}" if names else "")
 
 
-def _ready(missing: dict[Node, RunConfig], running: set[Node]) -> list[Node]:
+def _ready(missing: dict[Node, PipelineConfig], running: set[Node]) -> list[Node]:
     """Return what nothing missing or in the making stands before, in the order it was asked for."""
     waiting = missing.keys() | running
     return [
@@ -53,7 +53,7 @@ def _ready(missing: dict[Node, RunConfig], running: set[Node]) -> list[Node]:
 
 # No cores of its own: it waits for the actors and workers that the stage starts.
 @ray.remote(num_cpus=0, max_retries=0)
-def _make(stage: str, config: RunConfig, store: Store) -> None:
+def _make(stage: str, config: PipelineConfig, store: Store) -> None:
     import_module(f"rayrank.stages.{stage}").run(config, store)
 
 

@@ -10,15 +10,15 @@ from typing import Any
 import ray
 from ray.exceptions import RayTaskError
 
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import IndexConfig, RunConfig
-from rayrank.errors import RayrankError, StorageError
-from rayrank.progress import log, progress
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import IndexConfig, PipelineConfig
+from rayrank.core.errors import RayrankError, StorageError
+from rayrank.core.progress import log, progress
 from rayrank.retrieval.lucene import Indexer
 from rayrank.stages.cluster import start_ray, threads_on_a_node
 
 
-def run(config: RunConfig, store: Store) -> Artifact:
+def run(config: PipelineConfig, store: Store) -> Artifact:
     """Return the index artifact: one folder, which its manifest names."""
     if done := store.find("index", config):
         return done

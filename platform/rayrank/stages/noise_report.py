@@ -6,14 +6,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import RunConfig
-from rayrank.evaluation import noise_pairs, noise_table
-from rayrank.evaluation.noise import report
-from rayrank.evaluation.noise_plot import noise_png
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PipelineConfig
+from rayrank.reports import noise_pairs, noise_table
+from rayrank.reports.noise import report
+from rayrank.reports.noise_plot import noise_png
 
 
-def run(config: RunConfig, store: Store) -> Artifact:
+def run(config: PipelineConfig, store: Store) -> Artifact:
     """Return the report: report.json, report.md, report.png, and suspicious.csv for relabelling."""
     if done := store.find("noise_report", config):
         return done

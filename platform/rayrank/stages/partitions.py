@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import ray
 
-from rayrank.artifacts import Artifact
-from rayrank.errors import RayrankError, StorageError
-from rayrank.progress import say
+from rayrank.core.artifacts import Artifact
+from rayrank.core.errors import RayrankError, StorageError
+from rayrank.core.progress import say
 from rayrank.stages.cluster import cluster_cpus, start_ray
 
 FACTS = b"rayrank"

@@ -1,11 +1,11 @@
 """Pointwise: relevant or not, one pair at a time, with the query's type."""
 
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import RunConfig
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PipelineConfig
 from rayrank.stages.training import train
 from rayrank.training import setups
 
 
-def run(config: RunConfig, store: Store) -> Artifact:
+def run(config: PipelineConfig, store: Store) -> Artifact:
     """Return the pointwise artifact: model/, log.jsonl and tensorboard/."""
     return train("pointwise", config.pointwise, setups.pointwise, config, store)

@@ -7,18 +7,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayrank.artifacts import Artifact
-from rayrank.config import RunConfig
-from rayrank.datasets import open_source
-from rayrank.datasets.problems import Problems
-from rayrank.errors import DatasetError
-from rayrank.progress import progress
-from rayrank.records import CANDIDATES, Candidate, Malformed
+from rayrank.core.artifacts import Artifact
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import DatasetError
+from rayrank.core.progress import progress
+from rayrank.core.records import CANDIDATES, Candidate, Malformed
+from rayrank.data.problems import Problems
+from rayrank.data.sources import open_source
 
 ROWS_AT_ONCE = 1_000_000
 
 
-def write_provided(config: RunConfig, corpus: Artifact, artifact: Artifact) -> dict[str, Any]:
+def write_provided(config: PipelineConfig, corpus: Artifact, artifact: Artifact) -> dict[str, Any]:
     """Write the source's own candidates, all of them: they come in no order that a depth could cut."""
     problems = Problems(config.dataset)
     queries = corpus.read_table("queries.parquet", ["query_id", "split"])

@@ -5,17 +5,17 @@ from collections import Counter
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import RunConfig
-from rayrank.datasets.labelled import Labelled, read_labelled, type_names
-from rayrank.errors import ConfigError
-from rayrank.modeling.typer import NAMES
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError
+from rayrank.data.labelled_questions import Labelled, read_labelled, type_names
+from rayrank.models.query_typer import NAMES
 from rayrank.stages.training import train
 from rayrank.text.pieces import PieceEncoder, load_tokenizer, save_tokenizer
 from rayrank.training import query_typing
 
 
-def run(config: RunConfig, store: Store) -> Artifact:
+def run(config: PipelineConfig, store: Store) -> Artifact:
     """Return the typer artifact: model/, types.json in the order of its outputs, tokenizer/, questions.parquet."""
     if done := store.find("query_typer", config):
         return done
@@ -26,7 +26,7 @@ def run(config: RunConfig, store: Store) -> Artifact:
     return train("query_typer", config.typer, query_typing.setup, config, store, num_questions=len(rows), types=counts)
 
 
-def _write_questions(artifact: Artifact, config: RunConfig, rows: list[Labelled], types: list[str]) -> None:
+def _write_questions(artifact: Artifact, config: PipelineConfig, rows: list[Labelled], types: list[str]) -> None:
     """Store what the workers learn from; the file of labels may lie on this machine only."""
     tokenizer = load_tokenizer(config.text.tokenizer)
     save_tokenizer(tokenizer, artifact)
@@ -37,11 +37,11 @@ def _write_questions(artifact: Artifact, config: RunConfig, rows: list[Labelled]
     artifact.write_table("questions.parquet", pa.table(table))
 
 
-def _source(config: RunConfig) -> str:
+def _source(config: PipelineConfig) -> str:
     return f"typer.labels={config.typer.labels}" if config.typer.labels else "The train split of the dataset"
 
 
-def _labelled(config: RunConfig, store: Store) -> list[Labelled]:
+def _labelled(config: PipelineConfig, store: Store) -> list[Labelled]:
     if config.typer.labels:
         return read_labelled(config.typer.labels, key="typer.labels")
     queries = store.require("corpus", config).read_table("queries.parquet", ["split", "query_type", "text"])

@@ -7,16 +7,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import RunConfig
-from rayrank.progress import progress
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.progress import progress
 from rayrank.text import query_types
 
 AT_ONCE = 8192
 """Queries typed between two signs of progress."""
 
 
-def run(config: RunConfig, store: Store) -> Artifact:
+def run(config: PipelineConfig, store: Store) -> Artifact:
     """Return the query types artifact: query_types.parquet (query_id, query_type) with every query of the corpus."""
     if done := store.find("query_types", config):
         return done
@@ -41,12 +41,12 @@ def run(config: RunConfig, store: Store) -> Artifact:
     return store.finish(artifact, config, started, facts)
 
 
-def _predict(texts: Sequence[str], config: RunConfig, store: Store) -> list[str]:
+def _predict(texts: Sequence[str], config: PipelineConfig, store: Store) -> list[str]:
     if config.query_types.predict == "rules":
         return query_types.predict(texts, config.query_types.abbreviation)
     trained = store.require("query_typer", config)
     # Imported only here: torch takes seconds, and the rules do without.
-    from rayrank.modeling.typer import load_typer
+    from rayrank.models.query_typer import load_typer
 
     typer = load_typer(trained)
     found: list[str] = []

@@ -5,18 +5,18 @@ import time
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayrank import flow
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import RunConfig
-from rayrank.errors import StorageError
-from rayrank.evaluation.fusion import METRIC, Blend
+from rayrank.core import flow
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import StorageError
+from rayrank.scores.interpolation import METRIC, Blend
 from rayrank.stages.scoring import held_out
 from rayrank.training.data import read_candidates
 
 LEARNT_ON = "dev"
 
 
-def run(config: RunConfig, store: Store) -> Artifact:
+def run(config: PipelineConfig, store: Store) -> Artifact:
     """Return the run: a file for each held-out split; the weight, and what others would have given, in its manifest.
 
     A half of dev is blended with what is best for the other, so that dev can be measured as well.
@@ -52,7 +52,7 @@ def _blend(split: str, model: Artifact, first: Artifact) -> Blend:
     return Blend(scored, found)
 
 
-def _finding(config: RunConfig, weight: float, curve: dict[float, float]) -> str:
+def _finding(config: PipelineConfig, weight: float, curve: dict[float, float]) -> str:
     name = config.candidates.first_stage
     if curve:
         return (

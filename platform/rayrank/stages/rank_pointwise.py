@@ -1,10 +1,10 @@
 """Rank: the candidates of every held-out split under the pointwise model's score."""
 
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import RunConfig
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PipelineConfig
 from rayrank.stages.scoring import held_out, score
 
 
-def run(config: RunConfig, store: Store) -> Artifact:
+def run(config: PipelineConfig, store: Store) -> Artifact:
     """Return the run: a folder of Parquet files for each split."""
     return score("rank_pointwise", "pointwise", held_out(config, store), config, store)

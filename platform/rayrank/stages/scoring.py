@@ -13,16 +13,16 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
-from rayrank import flow
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import ResourcesConfig, RunConfig
-from rayrank.errors import StorageError
-from rayrank.evaluation.lookup import PairLookup
-from rayrank.evaluation.rows import by_query
-from rayrank.modeling.saved import load_reranker
-from rayrank.modeling.scorer import Scorer, halve, hasten
-from rayrank.progress import progress
-from rayrank.records import CANDIDATES
+from rayrank.core import flow
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PipelineConfig, ResourcesConfig
+from rayrank.core.errors import StorageError
+from rayrank.core.progress import progress
+from rayrank.core.records import CANDIDATES
+from rayrank.data.ids import PairLookup
+from rayrank.data.rows import by_query
+from rayrank.models.inference.scorer import Scorer, halve, hasten
+from rayrank.models.saved import load_reranker
 from rayrank.stages.cluster import cluster_gpus, node_cpus, start_ray
 from rayrank.stages.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.text.pairs import Rows
@@ -40,7 +40,7 @@ WORTH_COMPILING = 60.0
 FlexAttention; since then what is not compiled is faster."""
 
 
-def score(stage: str, model: str, splits: list[str], config: RunConfig, store: Store) -> Artifact:
+def score(stage: str, model: str, splits: list[str], config: PipelineConfig, store: Store) -> Artifact:
     """Return the candidates of some splits under a model's score; `rank` stays the first stage's."""
     if done := store.find(stage, config):
         return done
@@ -75,7 +75,7 @@ class PairScorer(PartitionWorker):
 
     calls = 2
 
-    def __init__(self, artifact: Artifact, model: str, config: RunConfig, store: Store, threads: int) -> None:
+    def __init__(self, artifact: Artifact, model: str, config: PipelineConfig, store: Store, threads: int) -> None:
         self._artifact = artifact
         self._candidates = store.require("candidates", config)
         self._inputs = inputs_of(config, store, {})
@@ -157,7 +157,7 @@ def _pool(resources: ResourcesConfig) -> tuple[int, int, float]:
     return actors, max(1, min(max(nodes), sum(nodes) // actors)), 0.0
 
 
-def held_out(config: RunConfig, store: Store) -> list[str]:
+def held_out(config: PipelineConfig, store: Store) -> list[str]:
     """Return the judged splits that nothing is trained on."""
     splits = store.require("corpus", config).manifest["splits"]
     return [name for name, counts in splits.items() if name != "train" and counts["num_judgments"]]

@@ -7,23 +7,23 @@ from functools import partial
 from torch import nn
 from transformers import PretrainedConfig
 
-from rayrank import flow
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import PhaseConfig, RunConfig
-from rayrank.errors import ConfigError
-from rayrank.modeling.encoder import load_encoder
-from rayrank.modeling.saved import save
+from rayrank.core import flow
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PhaseConfig, PipelineConfig
+from rayrank.core.errors import ConfigError
+from rayrank.models.encoder import load_encoder
+from rayrank.models.saved import save
 from rayrank.stages.cluster import start_ray
 from rayrank.text.pieces import load_tokenizer
 from rayrank.training.loop import Phase
 from rayrank.training.ray_train import RUN, Report, run_phase
 
-Setup = Callable[[RunConfig, Store], tuple[nn.Module, Phase]]
+Setup = Callable[[PipelineConfig, Store], tuple[nn.Module, Phase]]
 
 
 def train(
-    stage: str, settings: PhaseConfig, setup: Setup, config: RunConfig, store: Store, *, report: Report | None = None,
-    **facts: object,
+    stage: str, settings: PhaseConfig, setup: Setup, config: PipelineConfig, store: Store, *,
+    report: Report | None = None, **facts: object,
 ) -> Artifact:  # fmt: skip
     """Return a training stage's artifact: model/, log.jsonl and tensorboard/; its manifest has these facts as well."""
     if done := store.find(stage, config):
@@ -52,7 +52,7 @@ def train(
     return artifact
 
 
-def _check_fit(config: RunConfig, shape: PretrainedConfig, reads_pairs: bool) -> None:
+def _check_fit(config: PipelineConfig, shape: PretrainedConfig, reads_pairs: bool) -> None:
     """Refuse an encoder that cannot read the corpus's ids, or not as many of them at once."""
     encoder, tokenizer = config.encoder.name, config.text.tokenizer
     vocabulary = load_tokenizer(tokenizer).get_vocab()

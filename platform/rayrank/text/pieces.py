@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from rayrank.artifacts import Artifact
-from rayrank.errors import ConfigError
-from rayrank.pretrained import locate
+from rayrank.core.artifacts import Artifact
+from rayrank.core.errors import ConfigError
+from rayrank.core.pretrained import locate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rayrank.artifacts import Artifact
-from rayrank.config import InputConfig
-from rayrank.errors import ConfigError
-from rayrank.evaluation.lookup import PairLookup
-from rayrank.evaluation.rows import is_sorted
+from rayrank.core.artifacts import Artifact
+from rayrank.core.config import InputConfig
+from rayrank.core.errors import ConfigError
+from rayrank.data.ids import PairLookup
+from rayrank.data.rows import is_sorted
 from rayrank.text.pairs import Ragged, Rows, SpecialIds, prefixes
 
 if TYPE_CHECKING:

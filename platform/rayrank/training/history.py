@@ -9,9 +9,9 @@ from typing import Any, Self
 
 from tensorboardX import SummaryWriter
 
-from rayrank.artifacts import Artifact
-from rayrank.config import PhaseConfig, TyperConfig
-from rayrank.progress import progress
+from rayrank.core.artifacts import Artifact
+from rayrank.core.config import PhaseConfig, TyperConfig
+from rayrank.core.progress import progress
 from rayrank.training.loop import Log
 
 FILE, FOLDER = "log.jsonl", "tensorboard"

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
-from rayrank.config import PhaseConfig, TrainingConfig
-from rayrank.errors import TrainingStopped
+from rayrank.core.config import PhaseConfig, TrainingConfig
+from rayrank.core.errors import TrainingStopped
 from rayrank.training.steps import Learner, Learns, mean_over_ranks, plain_model
 
 LOG_EVERY = 20

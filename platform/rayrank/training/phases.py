@@ -11,15 +11,15 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rayrank import losses
-from rayrank.config import ListwiseConfig, PointwiseConfig
-from rayrank.errors import DatasetError
-from rayrank.evaluation.metrics import per_query
-from rayrank.modeling.batches import PackedBatch, PaddedBatch, PairTexts
-from rayrank.modeling.reranker import relevance_score
-from rayrank.modeling.scorer import Scorer, snapshot
-from rayrank.records import CANDIDATES, JUDGMENTS
+from rayrank.core.config import ListwiseConfig, PointwiseConfig
+from rayrank.core.errors import DatasetError
+from rayrank.core.records import CANDIDATES, JUDGMENTS
+from rayrank.measure.metrics import per_query
+from rayrank.models.batches import PackedBatch, PaddedBatch, PairTexts
+from rayrank.models.inference.scorer import Scorer, snapshot
+from rayrank.models.reranker import relevance_score
 from rayrank.text.pairs import Rows
+from rayrank.training import losses
 from rayrank.training.data import Split, TrainingData
 from rayrank.training.sampling import generator, listwise_list, pointwise_pairs
 from rayrank.training.steps import plain_model

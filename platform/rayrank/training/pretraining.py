@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rayrank import losses
-from rayrank.config import PretrainConfig
-from rayrank.errors import ConfigError
-from rayrank.modeling.batches import PackedBatch, PaddedBatch, pack, pad
-from rayrank.modeling.pretraining import NEXT
+from rayrank.core.config import PretrainConfig
+from rayrank.core.errors import ConfigError
+from rayrank.models.batches import PackedBatch, PaddedBatch, pack, pad
+from rayrank.models.pretraining import IGNORED, NEXT
 from rayrank.text.pairs import Pairs, Ragged, Rows
 from rayrank.text.sentences import cut, sentence_table
+from rayrank.training import losses
 from rayrank.training.sampling import generator
 from rayrank.training.steps import plain_model
 
@@ -69,7 +69,7 @@ class Batch(NamedTuple):
     masked: Tensor
     """The masked positions, counted through the batch."""
     labels: Tensor
-    """What was there; `losses.NOTHING` fills up to a number that many batches have."""
+    """What was there; `IGNORED` fills up to a number that many batches have."""
     of_example: Tensor
     is_next: Tensor
 
@@ -163,7 +163,7 @@ class Pretraining:
         return Batch(
             pack(padded, self._vocabulary.pad, self._config.length),
             functional.pad(places[batch.masked], spare),
-            functional.pad(batch.labels, spare, value=losses.NOTHING),
+            functional.pad(batch.labels, spare, value=IGNORED),
             functional.pad(batch.of_example, spare),
             batch.is_next,
         )

@@ -8,12 +8,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rayrank.artifacts import Store
-from rayrank.config import RunConfig, StrmConfig
-from rayrank.modeling.batches import PaddedBatch
-from rayrank.modeling.encoder import load_encoder
-from rayrank.modeling.reranker import Reranker
-from rayrank.modeling.typer import batch_of, most_likely
+from rayrank.core.artifacts import Store
+from rayrank.core.config import PipelineConfig, StrmConfig
+from rayrank.models.batches import PaddedBatch
+from rayrank.models.encoder import load_encoder
+from rayrank.models.query_typer import batch_of, most_likely
+from rayrank.models.reranker import Reranker
 from rayrank.text.pairs import Ragged, Rows, SpecialIds, prefixes
 from rayrank.text.pieces import load_tokenizer
 from rayrank.training.sampling import generator
@@ -82,7 +82,7 @@ class QueryTyping:
         return sum(counts) / len(self.dev)
 
 
-def setup(config: RunConfig, store: Store) -> tuple[Reranker, QueryTyping]:
+def setup(config: PipelineConfig, store: Store) -> tuple[Reranker, QueryTyping]:
     """Return the model and the questions of a worker; the stage has stored the questions before."""
     artifact = store.artifact("query_typer", config)
     types, table = artifact.read_json("types.json"), artifact.read_table("questions.parquet")

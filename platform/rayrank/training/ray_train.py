@@ -19,11 +19,11 @@ import ray.train.torch
 from ray.util.queue import Empty, Queue
 from torch import Tensor
 
-from rayrank import errors
-from rayrank.artifacts import Artifact
-from rayrank.config import PhaseConfig, ResourcesConfig, TrainingConfig
-from rayrank.errors import ConfigError, TrainingStopped
-from rayrank.progress import say
+from rayrank.core import errors
+from rayrank.core.artifacts import Artifact
+from rayrank.core.config import PhaseConfig, ResourcesConfig, TrainingConfig
+from rayrank.core.errors import ConfigError, TrainingStopped
+from rayrank.core.progress import say
 from rayrank.training.history import History
 from rayrank.training.loop import Log
 from rayrank.training.ray_worker import Setup, load_state, work

@@ -15,8 +15,8 @@ from ray.util.queue import Queue
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from rayrank.config import PhaseConfig, ResourcesConfig, TrainingConfig
-from rayrank.errors import RayrankError, StoppedEarly, TrainingStopped
+from rayrank.core.config import PhaseConfig, ResourcesConfig, TrainingConfig
+from rayrank.core.errors import RayrankError, StoppedEarly, TrainingStopped
 from rayrank.training.loop import Log, Phase, fit
 
 Setup = Callable[[], tuple[nn.Module, Phase]]

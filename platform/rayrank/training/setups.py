@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rayrank.artifacts import Store
-from rayrank.config import RunConfig
-from rayrank.errors import DatasetError
-from rayrank.evaluation.noise import removed
-from rayrank.evaluation.pair_set import relevant_pairs
-from rayrank.modeling.batches import PairTexts
-from rayrank.modeling.encoder import Encoder, load_encoder
-from rayrank.modeling.pretraining import PretrainingModel, build
-from rayrank.modeling.reranker import Reranker, listwise_head
-from rayrank.modeling.saved import load_pretrained, load_reranker
+from rayrank.core.artifacts import Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import DatasetError
+from rayrank.data.pair_set import relevant_pairs
+from rayrank.models.batches import PairTexts
+from rayrank.models.encoder import Encoder, load_encoder
+from rayrank.models.pretraining import PretrainingModel, build
+from rayrank.models.reranker import Reranker, listwise_head
+from rayrank.models.saved import load_pretrained, load_reranker
+from rayrank.scores.noise_filter import removed
 from rayrank.text.pairs import Ragged
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 
-def tokenizer_of(config: RunConfig, store: Store) -> "PreTrainedTokenizerFast":
+def tokenizer_of(config: PipelineConfig, store: Store) -> "PreTrainedTokenizerFast":
     """Return the tokenizer that made the corpus's ids."""
     return load_tokenizer(store.require("corpus", config).local("tokenizer"))
 
 
-def inputs_of(config: RunConfig, store: Store, candidates: Mapping[str, Iterable[pa.Table]]) -> Inputs:
+def inputs_of(config: PipelineConfig, store: Store, candidates: Mapping[str, Iterable[pa.Table]]) -> Inputs:
     """Return what pairs are assembled from, the candidates of some splits joined to it."""
     corpus, tokenizer = store.require("corpus", config), tokenizer_of(config, store)
     types = store.require("query_types", config).read_table("query_types.parquet") if config.input.query_type else None
@@ -43,7 +43,7 @@ def inputs_of(config: RunConfig, store: Store, candidates: Mapping[str, Iterable
     return Inputs(data, texts)
 
 
-def pretrain(config: RunConfig, store: Store) -> tuple[PretrainingModel, Pretraining]:
+def pretrain(config: PipelineConfig, store: Store) -> tuple[PretrainingModel, Pretraining]:
     """Masked words and next sentences, from the encoder as it comes."""
     corpus, tokenizer = store.require("corpus", config), tokenizer_of(config, store)
     shards = [corpus.read_table(name, ["piece_ids"]) for name in corpus.manifest["shards"]]
@@ -52,7 +52,7 @@ def pretrain(config: RunConfig, store: Store) -> tuple[PretrainingModel, Pretrai
     return model, Pretraining(passages, Vocabulary.of(tokenizer), config.pretrain, config.training.seed)
 
 
-def pointwise(config: RunConfig, store: Store) -> tuple[Reranker, Pointwise]:
+def pointwise(config: PipelineConfig, store: Store) -> tuple[Reranker, Pointwise]:
     """Pairs, from the pre-trained encoder."""
     inputs = _whole_inputs(config, store)
     words = word_table(tokenizer_of(config, store))
@@ -60,7 +60,7 @@ def pointwise(config: RunConfig, store: Store) -> tuple[Reranker, Pointwise]:
     return Reranker(_encoder(config, store, words), num_outputs=2), phase
 
 
-def listwise(config: RunConfig, store: Store) -> tuple[Reranker, Listwise]:
+def listwise(config: PipelineConfig, store: Store) -> tuple[Reranker, Listwise]:
     """Lists from which unlabelled answers were taken out, from the pointwise model."""
     inputs = _denoised_inputs(config, store) if config.noise.threshold < 1 else _whole_inputs(config, store)
     words = word_table(tokenizer_of(config, store))
@@ -74,7 +74,7 @@ def listwise(config: RunConfig, store: Store) -> tuple[Reranker, Listwise]:
     return model, phase
 
 
-def denoised(config: RunConfig, store: Store) -> Iterator[pa.Table]:
+def denoised(config: PipelineConfig, store: Store) -> Iterator[pa.Table]:
     """Yield the training candidates that stay: D', the lists without what is likely to be an unlabelled answer."""
     relevant = relevant_pairs(store.require("corpus", config).read_table("judgments.parquet"))
     for scored in read_candidates(store.require("noise", config), "train"):
@@ -82,11 +82,11 @@ def denoised(config: RunConfig, store: Store) -> Iterator[pa.Table]:
         yield scored.filter(pa.array(~gone))
 
 
-def _whole_inputs(config: RunConfig, store: Store) -> Inputs:
+def _whole_inputs(config: PipelineConfig, store: Store) -> Inputs:
     return _held_out(inputs_of(config, store, _candidates(config, store)), config)
 
 
-def _denoised_inputs(config: RunConfig, store: Store) -> Inputs:
+def _denoised_inputs(config: PipelineConfig, store: Store) -> Inputs:
     """Return inputs with D' to learn from and all candidates to measure on."""
     joined = inputs_of(config, store, {**_candidates(config, store), "train": denoised(config, store)})
     inputs = _held_out(joined, config)
@@ -97,13 +97,13 @@ def _denoised_inputs(config: RunConfig, store: Store) -> Inputs:
     return replace(inputs, data=replace(inputs.data, splits=splits))
 
 
-def _candidates(config: RunConfig, store: Store) -> dict[str, Iterator[pa.Table]]:
+def _candidates(config: PipelineConfig, store: Store) -> dict[str, Iterator[pa.Table]]:
     """Return what reads them: nothing is read before it is asked for."""
     found = store.require("candidates", config)
     return {split: read_candidates(found, split) for split in ("train", "dev")}
 
 
-def _held_out(inputs: Inputs, config: RunConfig) -> Inputs:
+def _held_out(inputs: Inputs, config: PipelineConfig) -> Inputs:
     data: TrainingData = inputs.data
     if not len(data.splits["train"].queries):
         raise DatasetError(
@@ -118,7 +118,7 @@ def _held_out(inputs: Inputs, config: RunConfig) -> Inputs:
     return replace(inputs, data=replace(data, splits=splits))
 
 
-def _encoder(config: RunConfig, store: Store, words: NDArray[np.int8]) -> Encoder:
+def _encoder(config: PipelineConfig, store: Store, words: NDArray[np.int8]) -> Encoder:
     if config.pretrain.enabled:
         return load_pretrained(store.require("pretrain", config), config, words)
     return load_encoder(config.encoder, words, config.strm)

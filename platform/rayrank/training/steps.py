@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
-from rayrank.config import PhaseConfig
-from rayrank.modeling.batches import PackedBatch
+from rayrank.core.config import PhaseConfig
+from rayrank.models.batches import PackedBatch
 
 logger = logging.getLogger(__name__)
 

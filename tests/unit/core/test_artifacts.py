@@ -14,11 +14,11 @@ import fsspec
 import pyarrow as pa
 import pytest
 
-from rayrank import flow
-from rayrank.artifacts import MANIFEST, Artifact, Store
-from rayrank.config import RunConfig
-from rayrank.errors import MissingArtifact, StorageError
-from rayrank.presets import demo
+from rayrank.core import flow
+from rayrank.core.artifacts import MANIFEST, Artifact, Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import MissingArtifact, StorageError
+from rayrank.core.presets import demo
 
 TABLE = pa.table({"passage_id": ["a", "b", "c"], "rank": pa.array([1, 2, 3], pa.int32())})
 
@@ -94,7 +94,7 @@ def test_a_missing_artifact_can_be_reported_from_a_worker() -> None:
 def test_another_configuration_is_another_artifact(root: str) -> None:
     store = Store(root)
     store.finish(store.artifact("corpus", demo()), demo(), time.monotonic(), {})
-    other = RunConfig.model_validate({"dataset": {"fingerprint": "other"}})
+    other = PipelineConfig.model_validate({"dataset": {"fingerprint": "other"}})
     assert store.find("corpus", other) is None
 
 
@@ -328,8 +328,8 @@ def test_threads_may_finish_the_same_artifact_at_once(root: str) -> None:
 def test_processes_may_finish_the_same_artifact_at_once(tmp_path: Path) -> None:
     script = (
         "import sys, time\n"
-        "from rayrank.artifacts import Store\n"
-        "from rayrank.presets import demo\n"
+        "from rayrank.core.artifacts import Store\n"
+        "from rayrank.core.presets import demo\n"
         "store = Store(sys.argv[1])\n"
         "for _ in range(20):\n"
         "    store.finish(store.artifact('corpus', demo()), demo(), time.monotonic(), {})\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 READ = """
 import json, resource, sys
-from rayrank.artifacts import Artifact
-from rayrank.config import DatasetConfig, TextConfig
+from rayrank.core.artifacts import Artifact
+from rayrank.core.config import DatasetConfig, TextConfig
 from rayrank.stages.corpus import PassageWriter, save_tokenizer
 from rayrank.text.pieces import load_tokenizer
 

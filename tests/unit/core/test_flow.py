@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from rayrank import flow
-from rayrank.config import RunConfig
-from rayrank.overrides import build, dotted_keys
+from rayrank.core import flow
+from rayrank.core.config import PipelineConfig
+from rayrank.core.overrides import build, dotted_keys
 
 MODELS = {"pointwise", "noise", "noise_report", "listwise", "rank_pointwise", "rank_listwise", "rank_fused"}
 LISTWISE = {"listwise", "rank_listwise", "rank_fused"}
@@ -115,11 +115,11 @@ for section, after in (
     CHANGES |= {f"{section}.{name}": (text, after) for name, text in PHASE.items()}
 
 
-def keys(config: RunConfig) -> dict[str, str]:
+def keys(config: PipelineConfig) -> dict[str, str]:
     return {stage: flow.key(stage, config) for stage in flow.FLOW}
 
 
-def changed(before: RunConfig, after: RunConfig) -> set[str]:
+def changed(before: PipelineConfig, after: PipelineConfig) -> set[str]:
     return {stage for stage in flow.FLOW if flow.key(stage, before) != flow.key(stage, after)}
 
 
@@ -132,9 +132,9 @@ def test_a_setting_changes_exactly_the_results_that_depend_on_it(key: str) -> No
 
 
 def test_every_section_and_every_setting_of_a_stage_is_in_the_table() -> None:
-    assert {key.split(".")[0] for key in CHANGES} == set(RunConfig.model_fields)
+    assert {key.split(".")[0] for key in CHANGES} == set(PipelineConfig.model_fields)
     used = {section for step in flow.FLOW.values() for section in step.sections}
-    assert {key for key in dotted_keys(RunConfig) if key.split(".")[0] in used | {"resources"}} <= set(CHANGES)
+    assert {key for key in dotted_keys(PipelineConfig) if key.split(".")[0] in used | {"resources"}} <= set(CHANGES)
 
 
 @pytest.mark.parametrize("key", ["index.stemmer", "index.stopwords"])
@@ -147,7 +147,7 @@ def test_provided_candidates_do_not_depend_on_the_index(key: str) -> None:
 
 def test_keys_are_the_same_in_another_process() -> None:
     script = (
-        "from rayrank import flow, presets\n"
+        "from rayrank.core import flow, presets\n"
         "config = presets.demo()\n"
         "import sys; sys.stdout.write(repr({stage: flow.key(stage, config) for stage in flow.FLOW}))"
     )

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 import yaml
 
-from rayrank.config import RunConfig
-from rayrank.errors import ConfigError
-from rayrank.overrides import build, dotted_keys
-from rayrank.presets import PRESETS
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError
+from rayrank.core.overrides import build, dotted_keys
+from rayrank.core.presets import PRESETS
 
 
-def value(config: RunConfig, key: str) -> Any:
+def value(config: PipelineConfig, key: str) -> Any:
     return reduce(getattr, key.split("."), config)
 
 
@@ -51,7 +51,7 @@ def test_the_last_set_of_a_key_wins() -> None:
 
 def test_only_the_named_key_changes() -> None:
     before, changed = PRESETS["paper"](), build("paper", assignments=["dataset.demo.subjects=30"])
-    different = [key for key in dotted_keys(RunConfig) if value(before, key) != value(changed, key)]
+    different = [key for key in dotted_keys(PipelineConfig) if value(before, key) != value(changed, key)]
     assert different == ["dataset.demo.subjects"]
 
 
@@ -134,7 +134,7 @@ def test_an_unknown_preset_lists_the_presets() -> None:
 def test_an_unknown_section_lists_the_sections() -> None:
     sentence = complaint(assignments=("zzz.qqq=3",))
     assert "zzz.qqq" in sentence
-    for section in RunConfig.model_fields:
+    for section in PipelineConfig.model_fields:
         assert section in sentence
 
 
@@ -276,7 +276,7 @@ def test_an_unknown_key_of_a_config_file_is_named(content: str, key: str, file: 
 
 def test_every_dotted_key_can_be_set_to_its_own_value() -> None:
     config = PRESETS["paper"]()
-    for key in dotted_keys(RunConfig):
+    for key in dotted_keys(PipelineConfig):
         current = value(config, key)
         text = "null" if current is None else str(current)
         assert build("paper", assignments=[f"{key}={text}"]) == config

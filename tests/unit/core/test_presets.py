@@ -1,7 +1,7 @@
 import pytest
 
-from rayrank.config import RunConfig, StrmConfig
-from rayrank.presets import PRESETS, demo, monobert, paper
+from rayrank.core.config import PipelineConfig, StrmConfig
+from rayrank.core.presets import PRESETS, demo, monobert, paper
 
 MSMARCO_TRAIN_JUDGMENTS = 532_761
 
@@ -48,7 +48,7 @@ def test_monobert_reaches_its_last_step_on_ms_marco() -> None:
 
 
 def test_the_first_stage_is_anserinis_bm25_by_default() -> None:
-    assert (RunConfig().candidates.k1, RunConfig().candidates.b) == (0.9, 0.4)
+    assert (PipelineConfig().candidates.k1, PipelineConfig().candidates.b) == (0.9, 0.4)
     for preset in PRESETS.values():
         assert (preset().candidates.k1, preset().candidates.b) == (0.9, 0.4)
 
@@ -56,7 +56,7 @@ def test_the_first_stage_is_anserinis_bm25_by_default() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_valid(name: str) -> None:
     config = PRESETS[name]()
-    assert RunConfig.model_validate(config.model_dump()) == config
+    assert PipelineConfig.model_validate(config.model_dump()) == config
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from jobs.entry import configure, parser
-from rayrank import flow
-from rayrank.config import MINILM, RunConfig
-from rayrank.errors import ConfigError
-from rayrank.pretrained import content_digest
+from rayrank.core import flow
+from rayrank.core.config import MINILM, PipelineConfig
+from rayrank.core.errors import ConfigError
+from rayrank.core.pretrained import content_digest
 
 
 def folder(place: Path, weights: bytes = b"weights") -> str:
@@ -40,7 +40,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         content_digest(str(tmp_path / "none"), "text.tokenizer")
 
 
-def configured(encoder: str) -> RunConfig:
+def configured(encoder: str) -> PipelineConfig:
     return configure(parser("").parse_args(["--set", f"encoder.name={encoder}", "--set", f"text.tokenizer={encoder}"]))
 
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from rayrank import progress as shown
-from rayrank.progress import keep_screen, live, progress, say
+from rayrank.core import progress as shown
+from rayrank.core.progress import keep_screen, live, progress, say
 
 
 class Terminal(io.StringIO):

@@ -8,8 +8,8 @@ import pytest
 from jobs.entry import parser
 from jobs.run_pipeline import next_steps
 from jobs.settings import lines
-from rayrank.overrides import build
-from rayrank.presets import PRESETS
+from rayrank.core.overrides import build
+from rayrank.core.presets import PRESETS
 
 
 @pytest.mark.parametrize("preset", PRESETS)

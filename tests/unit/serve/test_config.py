@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rayrank.errors import ConfigError
+from rayrank.core.errors import ConfigError
 from serve.config import api_keys, read
 
 EXAMPLE = Path(__file__).parents[3] / "serve/config.yaml"

@@ -13,14 +13,14 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel, BertTokenizer
 
-from rayrank.config import InputConfig, QueryTypesConfig, StrmConfig
-from rayrank.evaluation.calibration import fit
-from rayrank.modeling.encoder import Encoder
-from rayrank.modeling.export import export, load, settings_of
-from rayrank.modeling.onnx_graph import int8, onnx_graph
-from rayrank.modeling.reranker import Reranker
-from rayrank.modeling.scorer import Scorer
-from rayrank.modeling.text_scorer import score
+from rayrank.bundle.export import export, load, settings_of
+from rayrank.bundle.text_scorer import score
+from rayrank.core.config import InputConfig, QueryTypesConfig, StrmConfig
+from rayrank.models.encoder import Encoder
+from rayrank.models.inference.onnx_graph import int8, onnx_graph
+from rayrank.models.inference.scorer import Scorer
+from rayrank.models.reranker import Reranker
+from rayrank.scores.calibration import fit
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 from rayrank.text.words import word_table
 from serve.config import read

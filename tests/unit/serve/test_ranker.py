@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from rayrank.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
-from rayrank.modeling.encoder import load_encoder
-from rayrank.modeling.export import export, settings_of
-from rayrank.modeling.reranker import Reranker
+from rayrank.bundle.export import export, settings_of
+from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
+from rayrank.models.encoder import load_encoder
+from rayrank.models.reranker import Reranker
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
 from serve.app import Ranker, build

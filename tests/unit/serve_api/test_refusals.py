@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from rayrank.errors import ConfigError
+from rayrank.core.errors import ConfigError
 from serve import limits
 from serve.api import create_api
 from serve.config import ServeConfig

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rayrank.errors import ConfigError
+from rayrank.core.errors import ConfigError
 from serve.targets import open_target
 
 BLOCK = """\

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rayrank.config import EvaluateConfig
-from rayrank.errors import ConfigError, DatasetError
-from rayrank.modeling.golden import GoldenPair
+from rayrank.bundle.golden import GoldenPair
+from rayrank.core.config import EvaluateConfig
+from rayrank.core.errors import ConfigError, DatasetError
 from serve.promotion import Replay, as_shown, difference, golden_replays, promoted, read_replays, turned_back
 from serve.targets import Live
 

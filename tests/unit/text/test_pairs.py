@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from rayrank.config import MINILM
-from rayrank.modeling.batches import PaddedBatch, PairTexts
+from rayrank.core.config import MINILM
+from rayrank.models.batches import PaddedBatch, PairTexts
 from rayrank.text.pairs import Ragged, Rows, SpecialIds, prefixes
 from rayrank.text.pieces import load_tokenizer
 

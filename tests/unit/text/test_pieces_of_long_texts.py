@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from rayrank.config import MINILM
+from rayrank.core.config import MINILM
 from rayrank.text.pieces import LONGEST_WORD, PieceEncoder, load_tokenizer
 
 TOKENIZER = load_tokenizer(MINILM).backend_tokenizer.to_str()

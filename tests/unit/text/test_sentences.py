@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from rayrank.config import MINILM
+from rayrank.core.config import MINILM
 from rayrank.text import sentences
 from rayrank.text.pairs import Ragged
 from rayrank.text.pieces import load_tokenizer

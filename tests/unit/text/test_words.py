@@ -3,8 +3,8 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rayrank.config import MINILM
-from rayrank.modeling.strm import word_starts
+from rayrank.core.config import MINILM
+from rayrank.models.attention.strm import word_starts
 from rayrank.text.pairs import Ragged
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import ALONE, CONTINUES, STARTS, multi_piece_queries, word_table

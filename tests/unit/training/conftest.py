@@ -8,9 +8,9 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from rayrank.modeling.batches import PairTexts
-from rayrank.modeling.encoder import Encoder
-from rayrank.modeling.reranker import Reranker
+from rayrank.models.batches import PairTexts
+from rayrank.models.encoder import Encoder
+from rayrank.models.reranker import Reranker
 from rayrank.text.pairs import Ragged
 from rayrank.training.data import Split, TrainingData
 from rayrank.training.phases import Inputs

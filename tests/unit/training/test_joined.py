@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayrank.evaluation.lookup import PairLookup
-from rayrank.records import CANDIDATES, JUDGMENTS
+from rayrank.core.records import CANDIDATES, JUDGMENTS
+from rayrank.data.ids import PairLookup
 from rayrank.training.data import Split, _join
 
 QUERIES, PASSAGES = [f"q{number}" for number in range(6)], [f"p{number}" for number in range(50)]

@@ -16,9 +16,9 @@ import torch.multiprocessing as multiprocessing
 from torch import nn
 from transformers import BertConfig, BertModel
 
-from rayrank.config import ListwiseConfig, PhaseConfig, PointwiseConfig, StrmConfig, TrainingConfig
-from rayrank.errors import TrainingStopped
-from rayrank.modeling.encoder import Encoder
+from rayrank.core.config import ListwiseConfig, PhaseConfig, PointwiseConfig, StrmConfig, TrainingConfig
+from rayrank.core.errors import TrainingStopped
+from rayrank.models.encoder import Encoder
 from rayrank.training.loop import Log, State, _groups, fit
 from rayrank.training.phases import Inputs, Listwise, Pointwise
 

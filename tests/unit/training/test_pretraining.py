@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from rayrank.config import MINILM, PretrainConfig
-from rayrank.errors import ConfigError
+from rayrank.core.config import MINILM, PretrainConfig
+from rayrank.core.errors import ConfigError
 from rayrank.text.pairs import Ragged
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.sentences import ENDS

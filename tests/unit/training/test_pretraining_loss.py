@@ -13,15 +13,15 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from transformers import BertConfig, BertModel
 
-from rayrank import losses
-from rayrank.config import PretrainConfig, TrainingConfig
-from rayrank.errors import TrainingStopped
-from rayrank.modeling.encoder import Encoder
-from rayrank.modeling.packed_attention import compile_layers
-from rayrank.modeling.pretraining import PretrainingModel
+from rayrank.core.config import PretrainConfig, TrainingConfig
+from rayrank.core.errors import TrainingStopped
+from rayrank.models.attention.packed import compile_layers
+from rayrank.models.encoder import Encoder
+from rayrank.models.pretraining import IGNORED, PretrainingModel
 from rayrank.text.pairs import Ragged
 from rayrank.text.sentences import ENDS
 from rayrank.text.words import ALONE, CONTINUES, STARTS
+from rayrank.training import losses
 from rayrank.training.loop import Log, fit
 from rayrank.training.pretraining import Pretraining, Vocabulary
 
@@ -127,7 +127,7 @@ def test_a_packed_batch_asks_for_the_same_pieces_and_has_the_same_loss_and_gradi
     padded = phase.batch(phase.examples(0)[:13])
     packed = phase._packed(padded)
 
-    counts = packed.labels != losses.NOTHING
+    counts = packed.labels != IGNORED
     assert len(packed.labels) % 64 == 0
     assert packed.labels[counts].tolist() == padded.labels.tolist()
     assert packed.inputs.ids[packed.masked[counts]].tolist() == padded.inputs.ids.flatten()[padded.masked].tolist()

@@ -10,23 +10,23 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertModel
 
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import (
+from rayrank.bundle.export import Exported, export, load, settings_of
+from rayrank.bundle.predicted_types import types_for
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import (
     MINILM,
     EncoderConfig,
     InputConfig,
+    PipelineConfig,
     QueryTypesConfig,
-    RunConfig,
     StrmConfig,
     TrainingConfig,
     TyperConfig,
 )
-from rayrank.modeling.encoder import Encoder
-from rayrank.modeling.export import Exported, export, load, settings_of
-from rayrank.modeling.predicted_types import types_for
-from rayrank.modeling.reranker import Reranker
-from rayrank.modeling.saved import save
-from rayrank.modeling.typer import load_typer, most_likely
+from rayrank.models.encoder import Encoder
+from rayrank.models.query_typer import load_typer, most_likely
+from rayrank.models.reranker import Reranker
+from rayrank.models.saved import save
 from rayrank.text.pairs import Ragged
 from rayrank.text.pieces import load_tokenizer, save_tokenizer
 from rayrank.training.loop import Log, fit
@@ -135,7 +135,7 @@ def test_answers_are_in_the_order_of_the_questions() -> None:
 
 def stored(folder: Path) -> tuple[Artifact, dict[str, Tensor]]:
     """A typer as its stage leaves it, its small encoder untrained."""
-    config, store = RunConfig(encoder=EncoderConfig(layers=1)), Store(str(folder))
+    config, store = PipelineConfig(encoder=EncoderConfig(layers=1)), Store(str(folder))
     tokenizer, artifact = load_tokenizer(MINILM), store.artifact("query_typer", config)
     shape = BertConfig(
         vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32

@@ -14,9 +14,9 @@ import pytest
 import ray.util.queue
 import torch
 
-from rayrank.artifacts import Artifact
-from rayrank.config import ListwiseConfig, ResourcesConfig, TrainingConfig
-from rayrank.errors import TrainingStopped
+from rayrank.core.artifacts import Artifact
+from rayrank.core.config import ListwiseConfig, ResourcesConfig, TrainingConfig
+from rayrank.core.errors import TrainingStopped
 from rayrank.training import ray_worker
 from rayrank.training.loop import Log
 from rayrank.training.ray_train import Report, WholeJson, _followed

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from rayrank.config import ListwiseConfig, PhaseConfig, PointwiseConfig
-from rayrank.modeling.batches import PairTexts, Row, pack
+from rayrank.core.config import ListwiseConfig, PhaseConfig, PointwiseConfig
+from rayrank.models.batches import PairTexts, Row, pack
 from rayrank.text.pairs import Ragged
 from rayrank.training import steps
 from rayrank.training.phases import Inputs, Listwise, Pointwise
 from rayrank.training.steps import Learner
-from tests.unit.modeling import conftest as modeling
+from tests.unit.models import conftest as modeling
 
 CPU = torch.device("cpu")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

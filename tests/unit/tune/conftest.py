@@ -7,9 +7,9 @@ import pytest
 from optuna.study import Study
 from optuna.trial import TrialState
 
-from rayrank.artifacts import Artifact
-from rayrank.config import RunConfig
-from rayrank.overrides import build
+from rayrank.core.artifacts import Artifact
+from rayrank.core.config import PipelineConfig
+from rayrank.core.overrides import build
 from tune.spaces import Space, open_space
 from tune.study import open_storage, open_study
 
@@ -17,12 +17,12 @@ VALUES = (0.41, 0.40, 0.44, 0.43, 0.42)
 
 
 @pytest.fixture
-def config() -> RunConfig:
+def config() -> PipelineConfig:
     return build("demo", assignments=["listwise.negatives=5", "noise.threshold=0.6", "listwise.lr=1e-4"])
 
 
 @pytest.fixture
-def space(config: RunConfig) -> Space:
+def space(config: PipelineConfig) -> Space:
     return open_space("default", config)
 
 
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Artifact:
 
 
 @pytest.fixture
-def study(folder: Artifact, space: Space, config: RunConfig) -> Study:
+def study(folder: Artifact, space: Space, config: PipelineConfig) -> Study:
     """Five finished trials, the first with the settings as they are, one stopped, one failed, one running."""
     study = open_study(open_storage(folder), cost=False)
     study.sampler = optuna.samplers.RandomSampler(seed=3)

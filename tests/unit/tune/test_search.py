@@ -11,10 +11,10 @@ import ray
 from optuna.study import Study
 from ray.tune import TuneError
 
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import ResourcesConfig, RunConfig
-from rayrank.errors import StorageError
-from rayrank.overrides import build
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PipelineConfig, ResourcesConfig
+from rayrank.core.errors import StorageError
+from rayrank.core.overrides import build
 from rayrank.training.loop import Log
 from rayrank.training.ray_train import _explained
 from tune import results, trial
@@ -115,7 +115,9 @@ def test_settings_that_cannot_be_used_together_are_left_to_their_trial_to_tell(t
     results.clear([record], base, store)
 
 
-def test_two_trials_never_make_the_same_artifact_at_once(folder: Artifact, config: RunConfig, tmp_path: Path) -> None:
+def test_two_trials_never_make_the_same_artifact_at_once(
+    folder: Artifact, config: PipelineConfig, tmp_path: Path
+) -> None:
     file = tmp_path / "space.yaml"
     file.write_text("listwise.head: [difference, fresh]")
     space = open_space(str(file), config)
@@ -182,7 +184,7 @@ def test_what_was_measured_before_a_restart_still_stops_weak_trials(study: Study
     assert rungs.goes_on("strong", 2, 0.5)
 
 
-def test_grids_and_two_aims_stop_nothing(study: Study, config: RunConfig, space: Space) -> None:
+def test_grids_and_two_aims_stop_nothing(study: Study, config: PipelineConfig, space: Space) -> None:
     assert ladder(open_space("n_minus", config), study, 3, cost=False) is None
     assert ladder(space, study, 3, cost=True) is None
 
@@ -206,7 +208,7 @@ def test_a_trials_epochs_are_its_own(
     told: list[dict[str, Any]] = []
     monkeypatch.setattr(trial.ray.tune, "report", told.append)
 
-    def figures(config: RunConfig, store: Store, cost: bool, follower: Callable[[Log], bool]) -> dict[str, Any]:
+    def figures(config: PipelineConfig, store: Store, cost: bool, follower: Callable[[Log], bool]) -> dict[str, Any]:
         assert follower(Log(step=10, num_steps=40, loss=1.0, lr=1e-4, grad_norm=1.0, examples_per_s=1.0, dev=0.3))
         return {"dev": 0.4}
 

@@ -3,15 +3,15 @@ from pathlib import Path
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from rayrank.config import RunConfig
-from rayrank.errors import ConfigError
-from rayrank.overrides import build
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError
+from rayrank.core.overrides import build
 from tune.spaces import SPACES, Space, open_space
 
 CONFIG = build("demo", assignments=["listwise.negatives=5", "noise.threshold=0.6", "listwise.lr=1e-4"])
 
 
-def from_yaml(text: str, folder: Path, grid: bool = False, config: RunConfig = CONFIG) -> Space:
+def from_yaml(text: str, folder: Path, grid: bool = False, config: PipelineConfig = CONFIG) -> Space:
     file = folder / "space.yaml"
     file.write_text(text)
     return open_space(str(file), config, grid)

@@ -12,11 +12,11 @@ from optuna.study import Study
 from optuna.trial import TrialState
 
 from jobs.ablate import changes_of
-from rayrank import flow
-from rayrank.artifacts import Artifact, Store
-from rayrank.config import RunConfig
-from rayrank.outside import digested
-from rayrank.overrides import apply, build
+from rayrank.core import flow
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.overrides import apply, build
+from rayrank.data.digests import digested
 from rayrank.training.ray_train import RUN
 from tune import plots, results
 from tune.busy import Busy
@@ -61,7 +61,7 @@ def test_settings_with_several_seeds_are_judged_by_their_mean() -> None:
     assert winner.changes["listwise.negatives"] == 2
 
 
-def test_settings_drawn_again_are_one_training(space: Space, config: RunConfig) -> None:
+def test_settings_drawn_again_are_one_training(space: Space, config: PipelineConfig) -> None:
     found = [record(number, 0.4, listwise__negatives=3, listwise__lr=1e-4) for number in range(3)]
 
     assert "mean of" not in results.findings(found, space, config)[0]
@@ -69,7 +69,7 @@ def test_settings_drawn_again_are_one_training(space: Space, config: RunConfig) 
 
 
 def test_trials_that_all_measure_the_same_have_their_page(
-    folder: Artifact, space: Space, config: RunConfig, tmp_path: Path
+    folder: Artifact, space: Space, config: PipelineConfig, tmp_path: Path
 ) -> None:
     study = open_study(open_storage(folder), cost=False)
     for _ in range(plots.ENOUGH + 1):
@@ -83,7 +83,7 @@ def test_trials_that_all_measure_the_same_have_their_page(
     assert not folder.exists("plots/importances.png")
 
 
-def test_best_yaml_is_the_trial_as_a_configuration(study: Study, config: RunConfig, tmp_path: Path) -> None:
+def test_best_yaml_is_the_trial_as_a_configuration(study: Study, config: PipelineConfig, tmp_path: Path) -> None:
     config = apply(config.model_dump(), {"candidates.depth": 7, "resources.train_cpus": 1, "encoder.layers": None})
     winner = best(records(study))
     assert winner is not None
@@ -98,7 +98,7 @@ def test_best_yaml_is_the_trial_as_a_configuration(study: Study, config: RunConf
 
 
 def test_everything_is_written_and_the_page_needs_nothing_else(
-    study: Study, folder: Artifact, space: Space, config: RunConfig, tmp_path: Path
+    study: Study, folder: Artifact, space: Space, config: PipelineConfig, tmp_path: Path
 ) -> None:
     lines = results.write(folder, study, space, config, Store(str(tmp_path)))
 
@@ -127,7 +127,7 @@ def test_everything_is_written_and_the_page_needs_nothing_else(
     assert "nan" in table[6]["reason"]
 
 
-def test_settings_that_stay_the_best_are_not_compared_with_themselves(space: Space, config: RunConfig) -> None:
+def test_settings_that_stay_the_best_are_not_compared_with_themselves(space: Space, config: PipelineConfig) -> None:
     (own,) = space.points(config)
     assert not any("jobs.ablate" in line for line in results.findings([Record(0, "finished", own, 0.4)], space, config))
 
@@ -141,7 +141,7 @@ def test_settings_that_stay_the_best_are_not_compared_with_themselves(space: Spa
     ],
 )
 def test_how_to_compare_the_best_again_names_what_it_changes_to_the_last_digit(
-    changes: Changes, told: str, config: RunConfig
+    changes: Changes, told: str, config: PipelineConfig
 ) -> None:
     config = apply(config.model_dump(), {"encoder.layers": 2})
     space = Space("some", dict.fromkeys(changes, CategoricalDistribution([1])))
@@ -149,7 +149,7 @@ def test_how_to_compare_the_best_again_names_what_it_changes_to_the_last_digit(
 
 
 def test_what_every_start_saw_of_the_gpus_counts(
-    study: Study, folder: Artifact, space: Space, config: RunConfig
+    study: Study, folder: Artifact, space: Space, config: PipelineConfig
 ) -> None:
     assert not any("GPU" in line for line in results.write(folder, study, space, config, Store(folder.root)))
     add_busy(study, Busy(3.0, 4))
@@ -159,7 +159,7 @@ def test_what_every_start_saw_of_the_gpus_counts(
 
 
 def test_a_grid_that_tries_everything_has_no_curve_of_a_search(
-    study: Study, folder: Artifact, space: Space, config: RunConfig
+    study: Study, folder: Artifact, space: Space, config: PipelineConfig
 ) -> None:
     results.write(folder, study, replace(space, grid=True), config, Store(folder.root))
 
@@ -167,7 +167,7 @@ def test_a_grid_that_tries_everything_has_no_curve_of_a_search(
     assert not folder.exists("plots/best_so_far.png")
 
 
-def test_a_sweep_without_a_finished_trial_says_why(folder: Artifact, space: Space, config: RunConfig) -> None:
+def test_a_sweep_without_a_finished_trial_says_why(folder: Artifact, space: Space, config: PipelineConfig) -> None:
     study = open_study(open_storage(folder), cost=False)
     trial = study.ask()
     space.suggest(trial)
@@ -181,7 +181,7 @@ def test_a_sweep_without_a_finished_trial_says_why(folder: Artifact, space: Spac
 
 
 def test_two_aims_have_a_front_of_trials_that_no_other_beats_in_both(
-    folder: Artifact, space: Space, config: RunConfig
+    folder: Artifact, space: Space, config: PipelineConfig
 ) -> None:
     study = open_study(open_storage(folder), cost=True)
     for values in ([0.4, 20.0], [0.5, 40.0], [0.3, 50.0]):
@@ -209,7 +209,7 @@ def test_one_aim_has_no_front(study: Study, space: Space) -> None:
 
 
 def test_a_start_that_finds_all_trials_told_removes_what_a_killed_one_left(
-    study: Study, folder: Artifact, space: Space, config: RunConfig, tmp_path: Path
+    study: Study, folder: Artifact, space: Space, config: PipelineConfig, tmp_path: Path
 ) -> None:
     store = Store(str(tmp_path))
     place = results.place(space, config, cost=False, store=store)
@@ -255,7 +255,7 @@ def test_the_live_table_names_the_best_and_leaves_old_trials_out(study: Study, s
     assert table.row_count == 3
 
 
-def test_a_sweep_over_folders_has_another_place_when_one_has_changed(config: RunConfig, tmp_path: Path) -> None:
+def test_a_sweep_over_folders_has_another_place_when_one_has_changed(config: PipelineConfig, tmp_path: Path) -> None:
     places, store = [], Store(str(tmp_path / "storage"))
     for content in ("one", "other"):
         for name in "ab":
@@ -269,7 +269,7 @@ def test_a_sweep_over_folders_has_another_place_when_one_has_changed(config: Run
     assert places[0] != places[1]
 
 
-def test_the_same_sweep_has_the_same_place_however_many_trials(config: RunConfig, tmp_path: Path) -> None:
+def test_the_same_sweep_has_the_same_place_however_many_trials(config: PipelineConfig, tmp_path: Path) -> None:
     space = open_space("default", config)
     store = Store(str(tmp_path))
     assert results.place(space, config, False, store) == results.place(

@@ -1,0 +1,285 @@
+"""The model card of an exported re-ranker: what it is, what it learnt from, how good it is, how to use it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rayrank.bundle.export import Settings
+from rayrank.core import flow
+from rayrank.core.artifacts import Store
+from rayrank.core.config import MINILM, PipelineConfig
+from rayrank.measure.significance import Comparison, Interval
+from rayrank.reports.table import Row, metrics_table
+from rayrank.scores.calibration import Calibration
+
+STAGES = {"pointwise": "pointwise", "drbert": "listwise"}
+"""The models that can be exported, and the stage that trains each."""
+_PHASES = ("pretrain", "pointwise", "listwise")
+_PACKAGED = {MINILM: "sentence-transformers/all-MiniLM-L6-v2"}
+_TITLES = {"pretrain": "pre-training", "pointwise": "pointwise", "listwise": "listwise"}
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One training phase: its settings, and what the manifest says of it."""
+
+    name: str
+    settings: Mapping[str, Any]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a model comes from."""
+
+    model: str
+    encoder: str
+    dataset: str
+    corpus: Mapping[str, Any]
+    first_stage: str
+    depth: int
+    phases: Sequence[Phase] = ()
+    noise: float = 1.0
+    evaluations: Sequence[Mapping[str, Any]] = ()
+    query_types: Mapping[str, Any] = field(default_factory=dict)
+    revision: str = "unknown"
+    license: str = "unknown"
+    layers: int | None = None
+
+
+def gather(model: str, config: PipelineConfig, store: Store, license_name: str) -> Provenance:
+    """Return what storage knows of a trained model and of how it did."""
+    stage = STAGES[model]
+    phases = [name for name in flow.plan(stage, config) if name in _PHASES]
+    types = store.find("query_types", config) if config.input.query_type else None
+    runs = {model: flow.RUNS[model]}
+    if model == flow.last_run(config):
+        runs["fused"] = flow.RUNS["fused"]
+    measured = [artifact.manifest for artifact in store.finished("evaluate")]
+    return Provenance(
+        model=model,
+        encoder=config.encoder.name,
+        dataset=_without_folder(config.dataset.source),
+        corpus=store.require("corpus", config).manifest,
+        first_stage=config.candidates.first_stage,
+        depth=config.candidates.depth,
+        phases=[
+            Phase(name, getattr(config, name).model_dump(mode="json"), found.manifest if found else {})
+            for name in phases
+            for found in [store.find(name, config)]
+        ],
+        noise=config.noise.threshold if stage == "listwise" else 1.0,
+        evaluations=[
+            manifest
+            for manifest in measured
+            if (made_by := runs.get(manifest["run"])) and manifest["inputs"].get(made_by) == flow.key(made_by, config)
+        ],
+        query_types=types.manifest if types else {},
+        revision=store.require(stage, config).manifest["revision"],
+        license=license_name,
+        layers=config.encoder.layers,
+    )
+
+
+def write_card(
+    origin: Provenance, settings: Settings, portable: bool, eight_bits: str = "", calibration: Calibration | None = None
+) -> str:  # fmt: skip
+    """Return the card as Markdown with YAML front matter; `eight_bits` says how good they are, if it was asked."""
+    parts = [
+        _front_matter(origin, settings, portable),
+        f"# {_title(origin)}",
+        _summary(origin, settings),
+        "## Input\n\n" + _input(origin, settings),
+        "## Use\n\n"
+        + _use(settings, portable)
+        + (f"\n\n{eight_bits}." if eight_bits else "")
+        + _use_calibration(calibration)
+        + _use_first_stage(origin, settings.first_stage_weight),
+        "## Training\n\n" + _training(origin),
+        "## Evaluation\n\n" + _evaluation(origin),
+        "## Intended use and limits\n\n" + _limits(origin, settings, portable),
+    ]
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _front_matter(origin: Provenance, settings: Settings, portable: bool) -> str:
+    tags = ["reranker", "text-ranking", "rayrank", *(["cross-encoder", "sentence-transformers"] if portable else [])]
+    tags += ["dr-bert"] if origin.model == "drbert" else []
+    tags += ["strm"] if settings.strm.form != "off" else []
+    values: dict[str, Any] = {
+        "license": origin.license,
+        "library_name": "sentence-transformers" if portable else "rayrank",
+        "pipeline_tag": "text-ranking",
+        "tags": tags,
+    }
+    if base := _hub_name(origin.encoder):
+        values["base_model"] = base
+    return f"---\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}---"
+
+
+def _hub_name(encoder: str) -> str:
+    """Return the encoder's name on the hub, or nothing for a folder or a package that has none."""
+    if encoder in _PACKAGED:
+        return _PACKAGED[encoder]
+    return "" if encoder.startswith(("/", ".", "~", "package:")) else encoder
+
+
+def _without_folder(source: str) -> str:
+    kind, separator, path = source.partition(":")
+    return f"{kind}:{Path(path).name}" if separator and "/" in path and kind != "irds" else source
+
+
+def _title(origin: Provenance) -> str:
+    return f"{'DR-BERT' if origin.model == 'drbert' else 'Pointwise'} re-ranker for {origin.dataset}"
+
+
+def _summary(origin: Provenance, settings: Settings) -> str:
+    base = _hub_name(origin.encoder) or f"the encoder `{Path(origin.encoder).name}`"
+    base = f"{base}, cut after layer {origin.layers}," if origin.layers else base
+    form = {
+        "off": "Attention is BERT's own.",
+        "mask": f"Attention is STRM's (segmented token recovery): of a word cut into pieces, other words see only the "
+        f"{settings.strm.representative} piece.",
+        "bias": f"Attention is STRM's (segmented token recovery) with a learned bias: each head weighs the pieces of a "
+        f"word other than the {settings.strm.representative} one anew.",
+    }[settings.strm.form]
+    layers = settings.strm.first_layer or settings.strm.last_layer is not None
+    where = f" It acts from layer {settings.strm.first_layer} to {_last(settings)}, counted from 0." if layers else ""
+    return f"Scores how well a passage answers a query. It was made of {base} with rayrank. {form}{where}"
+
+
+def _last(settings: Settings) -> str:
+    return "the last" if settings.strm.last_layer is None else f"layer {settings.strm.last_layer}"
+
+
+def _input(origin: Provenance, settings: Settings) -> str:
+    shape = (
+        "[CLS] type [SEP] query [SEP] passage [SEP]" if settings.input.query_type else "[CLS] query [SEP] passage [SEP]"
+    )
+    text = (
+        f"`{shape}`, at most {settings.input.length} word pieces, of which the query has at most "
+        f"{settings.input.query_length}; the end of the passage is what gets cut. Token types are 1 for the passage "
+        f"and 0 before it."
+    )
+    if not settings.input.query_type:
+        return text
+    known = ", ".join(f"`{name}`" for name in settings.types) or "unknown"
+    labelled, predicted = origin.query_types.get("num_labelled"), origin.query_types.get("num_predicted")
+    how = (
+        "rules (`rayrank.text.query_types.predict`)"
+        if settings.query_types.predict == "rules"
+        else "a classifier (`query_typer/`)"
+    )
+    came = (
+        f" {labelled:,} queries had a type in the dataset, {predicted:,} got theirs from {how}."
+        if origin.query_types
+        else ""
+    )
+    return f"{text}\n\nThe type is a word, in plain text. Types seen in training: {known}.{came}"
+
+
+def _use(settings: Settings, portable: bool) -> str:
+    kind = settings.types[0] if settings.types else "description"
+    types = f', types=["{kind}", "{kind}"]' if settings.input.query_type else ""
+    ours = (
+        "```python\nfrom rayrank.bundle.export import load\nfrom rayrank.bundle.text_scorer import score\n\n"
+        'exported = load("this/folder")\n'
+        f'score(exported, queries=["a query", "a query"], passages=["a passage", "another"]{types})\n```'
+    )
+    if not portable:
+        return (
+            f"{ours}\n\n`transformers` and `sentence_transformers.CrossEncoder` refuse this folder (model type "
+            f"`rayrank`): with their attention, or their way to join two texts, the same weights give other scores."
+        )
+    first = f'"{kind} [SEP] a query"' if settings.input.query_type else '"a query"'
+    note = " The type is part of the first text." if settings.input.query_type else ""
+    return (
+        f'```python\nfrom sentence_transformers import CrossEncoder\n\nmodel = CrossEncoder("this/folder")\n'
+        f'model.rank({first}, ["a passage", "another"])\n```\n\n'
+        f"{note.strip()} `AutoModelForSequenceClassification` opens the folder too. With rayrank:\n\n{ours}"
+    )
+
+
+def _use_calibration(calibration: Calibration | None) -> str:
+    if calibration is None:
+        return ""
+    return (
+        f"\n\n`exported.calibration.apply(scores)` turns scores into the chance that a candidate of the first stage is "
+        f"judged relevant: {calibration.finding()}."
+    )
+
+
+def _use_first_stage(origin: Provenance, weight: float) -> str:
+    if not weight:
+        return ""
+    return (
+        f"\n\nThe scores of {origin.first_stage} are meant to count {weight:g} beside the model's: order a query's "
+        f"candidates by `rayrank.scores.interpolation.blend(scores, first_stage_scores, {weight:g})`. Where it is "
+        f"served, that is what `first_stage_scores` do."
+    )
+
+
+def _training(origin: Provenance) -> str:
+    corpus = origin.corpus
+    train = corpus.get("splits", {}).get("train", {})
+    lines = [
+        f"Dataset `{origin.dataset}`: {corpus['num_passages']:,} passages, {train.get('num_queries', 0):,} training "
+        f"queries with {train.get('num_judgments', 0):,} judgments. Negatives are candidates of {origin.first_stage} "
+        f"(top {origin.depth:,}) without a judgment"
+        + (
+            f"; those that the pointwise model scored above {origin.noise} were left out of the lists."
+            if origin.noise < 1
+            else "."
+        ),
+        "",
+    ]
+    for phase in origin.phases:
+        chosen = ", ".join(
+            f"{name} {value}" for name, value in phase.settings.items() if value is not None and name != "enabled"
+        )
+        facts = phase.facts
+        done = f" {facts['num_steps']:,} steps, best dev {facts['dev']:.4f}." if "dev" in facts else ""
+        lines.append(f"- {_TITLES[phase.name]}: {chosen}.{done}")
+    return "\n".join([*lines, "", f"Code revision: `{origin.revision}`."])
+
+
+def _evaluation(origin: Provenance) -> str:
+    if not origin.evaluations:
+        return "This model has not been measured yet: `python -m jobs.evaluate` does it."
+    tables = []
+    for manifest in origin.evaluations:
+        rows, baseline = [], manifest["baseline"]
+        for name, figures in manifest["metrics"].items():
+            mean = Interval(figures["mean"], figures["low"], figures["high"])
+            compared = Comparison(**figures["comparison"]) if "comparison" in figures else None
+            if "baseline" in figures:
+                rows.append(Row(baseline, name, Interval(**figures["baseline"])))
+            rows.append(Row(manifest["run"], name, mean, compared))
+        tables.append(
+            f"The {manifest['split']} split, {manifest['num_queries']:,} queries:\n\n"
+            f"{metrics_table(rows, baseline).markdown()}"
+        )
+    return "\n\n".join(tables)
+
+
+def _limits(origin: Provenance, settings: Settings, portable: bool) -> str:
+    points = [
+        f"It re-ranks the candidates of a first stage; in training those were the top {origin.depth:,} of "
+        f"{origin.first_stage}.",
+        "Scores are logits: they order the passages of one query. They are no probabilities, and those of two queries "
+        "are not to be compared.",
+        "The figures hold for the dataset above; measure before you use it on texts of another domain or language.",
+        "Judgments are incomplete: a relevant passage without one counts as wrong, in training and in the figures.",
+        "It knows what its training data know, their errors and their biases included.",
+    ]
+    if portable:
+        points.append(
+            f"Outside rayrank nothing cuts a query at {settings.input.query_length} pieces; longer ones leave the "
+            f"passage less room than in training."
+        )
+    if origin.license == "unknown":
+        points.append("No licence was given: ask who made it, and mind those of the encoder and of the dataset.")
+    return "\n".join(f"- {point}" for point in points)

@@ -1,0 +1,233 @@
+"""Results on storage: content-addressed folders whose manifest is written last. The only module that knows paths."""
+
+import getpass
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from fsspec.implementations.local import LocalFileSystem
+
+from rayrank.core import flow
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import MissingArtifact, StorageError
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One stage's folder; travels to workers as three strings."""
+
+    root: str
+    stage: str
+    key: str
+
+    @property
+    def url(self) -> str:
+        return f"{self.root}/{self.stage}/{self.key}"
+
+    def path(self, name: str) -> str:
+        """Return where a file of this artifact lies, as its file system names it."""
+        return f"{self._place[1]}/{name}"
+
+    @property
+    def filesystem(self) -> fsspec.AbstractFileSystem:
+        return self._place[0]
+
+    @property
+    def _place(self) -> tuple[fsspec.AbstractFileSystem, str]:
+        filesystem, path = fsspec.url_to_fs(self.url)
+        return filesystem, str(path)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its files lie on this machine's own file system."""
+        return isinstance(self.filesystem, LocalFileSystem)
+
+    def exists(self, name: str = MANIFEST) -> bool:
+        return bool(self.filesystem.exists(self.path(name)))
+
+    def names(self, folder: str, suffix: str = ".parquet") -> list[str]:
+        """Return the finished files of a sub-folder, sorted, as names within the artifact."""
+        filesystem, place = self._place
+        with suppress(FileNotFoundError):
+            found = filesystem.ls(f"{place}/{folder}", detail=False, refresh=True)
+            return sorted(f"{folder}/{name.rsplit('/', 1)[-1]}" for name in found if name.endswith(suffix))
+        return []
+
+    @contextmanager
+    def create(self, name: str) -> Iterator[IO[bytes]]:
+        """Open a file for writing that appears under its name only once it is whole."""
+        filesystem, path = self.filesystem, self.path(name)
+        # Another process or thread, here or on another node, may be making the same file; each has its own draft.
+        draft = f"{path}.{uuid.uuid4().hex}.tmp"
+        try:
+            with _storage_errors(path):
+                filesystem.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+                with filesystem.open(draft, "wb") as stream:
+                    yield stream
+                filesystem.mv(draft, path)
+        except BaseException:
+            with suppress(OSError):
+                filesystem.rm_file(draft)
+            raise
+
+    def open(self, name: str) -> IO[bytes]:
+        return self.filesystem.open(self.path(name), "rb")  # type: ignore[no-any-return]
+
+    def write_table(self, name: str, table: pa.Table) -> None:
+        with self.create(name) as stream:
+            pq.write_table(table, stream, compression="zstd")
+
+    def read_table(self, name: str, columns: list[str] | None = None, **options: Any) -> pa.Table:
+        return pq.read_table(self.path(name), columns=columns, filesystem=self.filesystem, **options)
+
+    def batches(self, name: str, columns: list[str], rows: int = 65_536) -> Iterator[pa.RecordBatch]:
+        """Yield a Parquet file in bounded pieces."""
+        with self.open(name) as stream:
+            yield from pq.ParquetFile(stream).iter_batches(rows, columns=columns)
+
+    def write_json(self, name: str, value: object) -> None:
+        with self.create(name) as stream:
+            stream.write(json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n")
+
+    def read_json(self, name: str) -> Any:
+        try:
+            with self.open(name) as stream:
+                return json.load(stream)
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            raise StorageError(
+                f"The file {self.path(name)} is damaged: delete the folder {self.url} and run again."
+            ) from None
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        return self.read_json(MANIFEST)  # type: ignore[no-any-return]
+
+    def put_folder(self, local: str, name: str) -> None:
+        """Store a local folder under a name that nobody else uses: this is no single step, others would see halves."""
+        path = self.path(name)
+        with _storage_errors(path):
+            self.filesystem.put(local.rstrip("/") + "/", path + "/", recursive=True)
+
+    def remove_folder(self, name: str) -> None:
+        """Delete what was only needed in the making."""
+        with suppress(FileNotFoundError):
+            self.filesystem.rm(self.path(name), recursive=True)
+
+    def local(self, name: str) -> str:
+        """Return a folder of this artifact on this machine's disk, fetched once if storage is elsewhere."""
+        filesystem, path = self.filesystem, self.path(name)
+        if self.is_local:
+            return path
+        target = Path(tempfile.gettempdir()) / f"rayrank-{getpass.getuser()}" / self.stage / self.key / name
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            draft = tempfile.mkdtemp(dir=target.parent)
+            try:
+                filesystem.get(path.rstrip("/") + "/", draft + "/", recursive=True)
+                with suppress(OSError):  # another worker on this machine was first
+                    Path(draft).rename(target)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+        return str(target)
+
+
+class Store:
+    """All artifacts of one storage root, found by configuration."""
+
+    def __init__(self, root: str) -> None:
+        """Take any fsspec path; a local one may be relative."""
+        try:
+            filesystem, path = fsspec.url_to_fs(root)
+            # Workers have folders of their own, so a local root is absolute; file:// is the same as none.
+            local = isinstance(filesystem, LocalFileSystem)
+            self.root = str(Path(path).resolve()) if local else _without_slashes(root)
+            filesystem.makedirs(path, exist_ok=True)
+            probe = f"{path}/.writable.{uuid.uuid4().hex}"
+            filesystem.pipe_file(probe, b"")
+            filesystem.rm_file(probe)
+        except Exception as error:  # every storage has its own, such as missing credentials
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise StorageError(
+                f"--storage {root} cannot be written: {reason}; name a folder or bucket that can."
+            ) from None
+
+    def artifact(self, stage: str, config: PipelineConfig) -> Artifact:
+        """Return the folder a stage's result belongs in, finished or not."""
+        return Artifact(self.root, stage, flow.key(stage, config))
+
+    def find(self, stage: str, config: PipelineConfig) -> Artifact | None:
+        """Return a finished artifact, or nothing."""
+        artifact = self.artifact(stage, config)
+        return artifact if artifact.exists() else None
+
+    def require(self, stage: str, config: PipelineConfig) -> Artifact:
+        """Return a finished artifact, or say which job makes it."""
+        artifact = self.find(stage, config)
+        if artifact is None:
+            raise MissingArtifact(stage, job=f"python -m {flow.FLOW[stage].job}")
+        return artifact
+
+    def finished(self, stage: str) -> Iterator[Artifact]:
+        """Yield every finished artifact of a stage, whatever its settings, in the order of their keys."""
+        filesystem, path = fsspec.url_to_fs(f"{self.root}/{stage}")
+        with suppress(FileNotFoundError):
+            for place in sorted(filesystem.ls(path, detail=False)):
+                artifact = Artifact(self.root, stage, place.rstrip("/").rsplit("/", 1)[-1])
+                if artifact.exists():
+                    yield artifact
+
+    def finish(self, artifact: Artifact, config: PipelineConfig, started: float, facts: dict[str, Any]) -> Artifact:
+        """Write the manifest, which is what makes the artifact exist."""
+        stage = artifact.stage
+        manifest = {
+            "stage": stage,
+            "key": artifact.key,
+            "version": flow.FLOW[stage].version,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": round(time.monotonic() - started, 2),
+            "revision": _revision(),
+            "config": flow.settings(stage, config),
+            "inputs": {name: flow.key(name, config) for name in flow.inputs(stage, config)},
+            **facts,
+        }
+        artifact.write_json(MANIFEST, manifest)
+        return artifact
+
+
+def _without_slashes(url: str) -> str:
+    """Return a URL without the slashes at its end, but with those that make it one."""
+    protocol, separator, path = url.partition("://")
+    return protocol + separator + path.rstrip("/")
+
+
+@contextmanager
+def _storage_errors(path: str) -> Iterator[None]:
+    """A full disk or a folder of somebody else's is the user's to mend, not a fault of ours."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(f"{path} cannot be written: {reason}; make room there, or name another --storage.") from None
+
+
+def _revision() -> str:
+    try:
+        command = ["git", "rev-parse", "HEAD"]
+        answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return answer.stdout.strip()

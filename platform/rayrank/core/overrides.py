@@ -1,0 +1,126 @@
+"""From a preset, a YAML file and `--set a.b=c` to one configuration, or one sentence that says what is wrong."""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError
+from rayrank.core.presets import PRESETS
+
+Config = TypeVar("Config", bound=BaseModel)
+
+_RESOLVED = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
+
+
+class TextLoader(yaml.SafeLoader):
+    """YAML that leaves 12, 1e-5 and no as text, for the type of the setting to read; only null is a value."""
+
+
+TextLoader.yaml_implicit_resolvers = {
+    start: [(tag, pattern) for tag, pattern in resolvers if tag in _RESOLVED]
+    for start, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def build(preset: str, file: str | None = None, assignments: Sequence[str] = ()) -> PipelineConfig:
+    """Return the preset changed first by the file, then by each `key=value` in turn."""
+    if preset not in PRESETS:
+        raise ConfigError(f"--preset {preset} does not exist: choose one of {', '.join(PRESETS)}.")
+    values = PRESETS[preset]().model_dump()
+    changes = _from_file(file) if file else {}
+    for assignment in assignments:
+        key, separator, text = assignment.partition("=")
+        if not separator:
+            raise ConfigError(f"--set {assignment} has no value: write --set {key or 'KEY'}=VALUE.")
+        if not key.strip():
+            raise ConfigError(f"--set {assignment} names no setting: write --set KEY=VALUE.")
+        changes[key.strip()] = _value(assignment, text)
+    return apply(values, changes)
+
+
+def apply(values: dict[str, Any], changes: Mapping[str, Any]) -> PipelineConfig:
+    """Return the run's configuration with dotted keys replaced."""
+    return changed(PipelineConfig, values, changes, option="--set ")
+
+
+def changed(model: type[Config], values: dict[str, Any], changes: Mapping[str, Any], option: str = "") -> Config:
+    """Return any configuration with dotted keys replaced; `option` is what stands before `key=value` in a command."""
+    known = set(dotted_keys(model))
+    for key, value in changes.items():
+        if key not in known:
+            raise ConfigError(_unknown(key, known, model))
+        *sections, name = key.split(".")
+        place = values
+        for section in sections:
+            place = place[section]
+        # An empty value is the empty text where the setting is one, and no value elsewhere.
+        place[name] = None if value == "" and not isinstance(place[name], str) else value
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_sentence(error, option)) from None
+
+
+def dotted_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Yield every settable key, `section.name`."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from dotted_keys(field.annotation, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def _from_file(file: str) -> dict[str, Any]:
+    try:
+        content = yaml.load(Path(file).read_text(encoding="utf-8"), TextLoader) or {}
+    except OSError as error:
+        raise ConfigError(f"--config {file} cannot be read: {error.strerror}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"--config {file} is not YAML: {reason}.") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"--config {file} must map sections to settings, as in 'candidates: {{depth: 100}}'.")
+    return dict(flatten(content))
+
+
+def flatten(content: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested settings under their dotted keys."""
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _value(assignment: str, text: str) -> Any:
+    try:
+        return yaml.load(text, TextLoader) if text.strip() else ""
+    except yaml.YAMLError:
+        raise ConfigError(f"--set {assignment} has a value that is not YAML: put quotes around it.") from None
+
+
+def _unknown(key: str, known: set[str], model: type[BaseModel]) -> str:
+    if inside := sorted(name for name in known if name.startswith(f"{key}.")):
+        return f"{key} is a section, not a setting: set {' or '.join(inside)}."
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    name = key.rsplit(".", 1)[-1]
+    near = near or sorted(candidate for candidate in known if candidate.rsplit(".", 1)[-1] == name)[:1]
+    if near:
+        return f"The setting {key} does not exist: did you mean {near[0]}?"
+    sections = ", ".join(model.model_fields)
+    return f"The setting {key} does not exist: the sections are {sections}."
+
+
+def _sentence(error: ValidationError, option: str) -> str:
+    problem = error.errors()[0]
+    key = ".".join(str(part) for part in problem["loc"])
+    reason = problem["msg"].removeprefix("Value error, ")
+    if not key:
+        return f"{reason}."
+    value = "null" if problem["input"] is None else problem["input"]
+    return f"{key}={value} cannot be used: {reason[0].lower()}{reason[1:]}; change it with {option}{key}=..."

@@ -1,0 +1,1 @@
+"""What a team brings: sources, their checks, and joins of ids."""

@@ -1,0 +1,86 @@
+"""Flawed rows of a dataset: counted, named, and stopped at or left out as the configuration decides."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from rayrank.core.config import DatasetConfig
+from rayrank.core.errors import ProblemsFound
+from rayrank.core.progress import say
+from rayrank.core.records import Malformed
+
+EXAMPLES = 5
+
+
+class Kind(NamedTuple):
+    """A way to be flawed: the setting that decides about it, and what to call one and several of them."""
+
+    setting: str
+    one: str
+    many: str
+
+
+KINDS = {
+    "malformed": Kind("on_error", "line that cannot be read", "lines that cannot be read"),
+    "empty_passages": Kind("on_empty", "passage without text", "passages without text"),
+    "empty_queries": Kind("on_empty", "query without text", "queries without text"),
+    "duplicate_passages": Kind("on_duplicate", "passage id that occurs again", "passage ids that occur again"),
+    "duplicate_queries": Kind("on_duplicate", "query id that occurs again", "query ids that occur again"),
+    "duplicate_judgments": Kind("on_duplicate", "pair judged again", "pairs judged again"),
+    "unknown_queries": Kind("on_unknown", "judgment of an unknown query", "judgments of unknown queries"),
+    "unknown_passages": Kind("on_unknown", "judgment of an unknown passage", "judgments of unknown passages"),
+    "shared_queries": Kind("on_shared", "query in several splits", "queries in several splits"),
+}
+
+
+class Counted:
+    """Flawed rows by kind: how many, and the first few."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, dict[str, Any]] = {}
+
+    def add(self, kind: str, examples: Iterable[str], count: int | None = None) -> None:
+        """Record flawed rows; `count` is given where `examples` are only some of them."""
+        names = list(examples)
+        entry = self.counts.setdefault(kind, {"count": 0, "examples": []})
+        entry["count"] += len(names) if count is None else count
+        entry["examples"] = (entry["examples"] + names)[:EXAMPLES]
+
+
+class Problems(Counted):
+    """Flawed rows, and what the configuration decides about them."""
+
+    def __init__(self, config: DatasetConfig) -> None:
+        super().__init__()
+        self._config = config
+
+    def add_malformed(self, row: Malformed) -> None:
+        """Record a line that cannot be read; where config says stop there is nothing to wait for."""
+        self.add("malformed", [f"{row.file} line {row.line}: {row.reason}"])
+        self.stop_if_decided()
+
+    def stops_at(self, kind: str) -> bool:
+        """Tell whether the configuration says to stop at this kind."""
+        return bool(getattr(self._config, KINDS[kind].setting) == "stop")
+
+    def stop_if_decided(self) -> None:
+        """Raise, as one sentence, the first kind found that the configuration says to stop at."""
+        for kind, entry in self.counts.items():
+            if entry["count"] and self.stops_at(kind):
+                raise ProblemsFound(
+                    f"The dataset {self._config.source} has {_amount(kind, entry)}; mend the source, or leave "
+                    f"{'it' if entry['count'] == 1 else 'them'} out with --set dataset.{KINDS[kind].setting}=skip."
+                )
+
+    def report(self) -> dict[str, dict[str, Any]]:
+        """Tell the user what was left out and return it for the manifest."""
+        found = {kind: entry for kind, entry in self.counts.items() if entry["count"]}
+        for kind, entry in found.items():
+            say(f"dataset: left out {_amount(kind, entry)}")
+        return found
+
+
+def _amount(kind: str, entry: dict[str, Any]) -> str:
+    count, names = entry["count"], entry["examples"]
+    if count == 1:
+        return f"1 {KINDS[kind].one} ({names[0]})"
+    return f"{count:,} {KINDS[kind].many} (such as {'; '.join(names[:3])})"

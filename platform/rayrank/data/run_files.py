@@ -1,0 +1,162 @@
+"""Run files other tools read and write: TREC (`query Q0 passage rank score tag`) and MS MARCO.
+
+trec_eval orders by score, ties by passage id, and ignores the rank column; `metrics.per_query` does the same.
+Scores are written as the shortest decimals that read back as the same float32: equal scores stay equal and
+different ones stay different, so trec_eval on our file gives our figures, even where ranks break ties otherwise.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import IO, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rayrank.core.errors import DatasetError
+from rayrank.core.records import CANDIDATES
+from rayrank.data.rows import by_query, is_sorted, long_column
+
+ROWS_AT_ONCE = 200_000
+FIELDS = ("query", "Q0", "passage", "rank", "score", "tag")
+
+
+def write_trec(table: pa.Table, stream: IO[bytes], tag: str) -> None:
+    """Write candidates as a TREC run, queries as in the table, each by rank; white space in the tag becomes '-'."""
+    end = ("-".join(tag.split()) or "rayrank") + "\n"
+    for query_ids, passage_ids, ranks, scores in _ordered(table):
+        _write(stream, " ", query_ids, "Q0", passage_ids, ranks, scores.cast(pa.large_string()), end)
+
+
+def write_msmarco(table: pa.Table, stream: IO[bytes]) -> None:
+    """Write candidates for the MS MARCO leaderboard; it has no scores, so ties count in the order of the ranks."""
+    for query_ids, passage_ids, ranks, _ in _ordered(table):
+        _write(stream, "\t", query_ids, passage_ids, _joined("", ranks, "\n"))
+
+
+def read_trec(stream: IO[bytes], name: str) -> pa.Table:
+    """Read a TREC run; ranks that start at 0 are moved to start at 1.
+
+    Scores become float32, as everywhere in the project: differences beyond its seven digits become ties.
+    """
+    parts, numbers = [CANDIDATES.empty_table()], [np.empty(0, np.int64)]
+    first = 1
+    while lines := list(islice(stream, ROWS_AT_ONCE)):
+        filled = [index for index, line in enumerate(lines) if not line.isspace()]
+        numbers.append(first + np.array(filled, np.int64))
+        first += len(lines)
+        lines = [lines[index] for index in filled]
+        try:
+            parts.append(_parse(lines))
+        except (ValueError, OverflowError):
+            _stop_at_first_problem(lines, numbers[-1], name)
+    table = pa.concat_tables(parts)
+    _check_unique(table, np.concatenate(numbers), name)
+    if table.num_rows and pc.min(table["rank"]).as_py() == 0:
+        table = table.set_column(2, CANDIDATES.field("rank"), pc.add(table["rank"], pa.scalar(1, pa.int32())))
+    return table
+
+
+def _ordered(table: pa.Table) -> Iterator[tuple[pa.Array, pa.Array, pa.Array, pa.Array]]:
+    """Yield (query ids, passage ids, ranks as text, scores) in the order of the file, some rows at a time."""
+    if any(column.null_count for column in table.columns) or pc.any(pc.is_nan(table["score"])).as_py():
+        raise DatasetError("The run has rows without an id, a rank or a score: a run file cannot hold them.")
+    _, codes = by_query(table)
+    query_ids, passage_ids = long_column(table, "query_id"), long_column(table, "passage_id")
+    ranks, scores = table["rank"].combine_chunks(), table["score"].combine_chunks()
+    keys = (codes << 32) + ranks.to_numpy().astype(np.int64)
+    order = None if is_sorted(keys) else pa.array(np.argsort(keys, kind="stable"))
+    for start in range(0, table.num_rows, ROWS_AT_ONCE):
+        columns = [query_ids, passage_ids, ranks, scores]
+        if order is None:
+            columns = [column.slice(start, ROWS_AT_ONCE) for column in columns]
+        else:
+            columns = [column.take(order.slice(start, ROWS_AT_ONCE)) for column in columns]
+        _check_id("query", columns[0])
+        _check_id("passage", columns[1])
+        yield columns[0], columns[1], columns[2].cast(pa.large_string()), columns[3]
+
+
+def _check_id(kind: str, ids: pa.Array) -> None:
+    bad = ids.filter(pc.match_substring_regex(ids, r"^$|[\s\x0b]"))
+    if len(bad):
+        raise DatasetError(f"The {kind} id {bad[0].as_py()!r} is empty or has white space: a run file cannot hold it.")
+
+
+def _joined(separator: str, *fields: pa.Array | str) -> pa.Array:
+    texts = [pa.scalar(field, pa.large_string()) if isinstance(field, str) else field for field in (*fields, separator)]
+    return pc.binary_join_element_wise(*texts)
+
+
+def _write(stream: IO[bytes], separator: str, *fields: pa.Array | str) -> None:
+    lines = _joined(separator, *fields)
+    # A text array holds its texts end to end: here, the very bytes of the file.
+    _, offsets, data = lines.buffers()
+    places = np.frombuffer(offsets, np.int64)
+    stream.write(memoryview(data)[places[lines.offset] : places[lines.offset + len(lines)]])
+
+
+def _parse(lines: list[bytes]) -> pa.Table:
+    """Return the lines as a table; a ValueError (Arrow's are, too) or OverflowError means a malformed line."""
+    # One split for all lines, with a mark between them, is several times faster than a split for each.
+    words = b" \0 ".join([*lines, b""]).split()
+    width = len(FIELDS) + 1
+    if len(words) != width * len(lines) or words[width - 1 :: width] != [b"\0"] * len(lines):
+        raise ValueError
+    texts = [pa.array(words[column::width], pa.binary()).cast(pa.string()) for column in (0, 2)]
+    ranks = np.array(list(map(int, words[3::width])), np.int64)
+    scores = np.array(list(map(float, words[4::width])), np.float64)
+    if np.isnan(scores).any() or (ranks < 0).any():
+        raise ValueError
+    return pa.table([*texts, pa.array(ranks).cast(pa.int32()), _float32(scores)], schema=CANDIDATES)
+
+
+def _float32(scores: NDArray[np.float64]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        return scores.astype(np.float32)
+
+
+def _stop_at_first_problem(lines: list[bytes], numbers: NDArray[np.int64], name: str) -> NoReturn:
+    for line, number in zip(lines, numbers, strict=True):
+        try:
+            _parse([line])
+        except (ValueError, OverflowError):
+            _stop(name, int(number), _reason(line.split()))
+    raise AssertionError("lines that fail together fail alone")
+
+
+def _reason(row: list[bytes]) -> str:
+    if len(row) != len(FIELDS):
+        return f"{len(row)} fields, not the {len(FIELDS)} of '{' '.join(FIELDS)}'"
+    rank, score = row[3].decode(errors="replace"), row[4].decode(errors="replace")
+    try:
+        if np.isnan(float(score)):
+            return "the score is NaN"
+    except ValueError:
+        return f"the score {score!r} is not a number"
+    try:
+        row[0].decode(), row[2].decode()
+    except UnicodeDecodeError:
+        return "an id is not UTF-8"
+    return f"the rank {rank!r} is not a whole number from 0 on"
+
+
+def _check_unique(table: pa.Table, numbers: NDArray[np.int64], name: str) -> None:
+    query_ids, queries = by_query(table)
+    passages = long_column(table, "passage_id").dictionary_encode().indices.to_numpy().astype(np.int64)
+    keys = (queries << 32) + passages
+    order = np.argsort(keys, kind="stable")
+    repeats = order[1:][keys[order[1:]] == keys[order[:-1]]]
+    if repeats.size:
+        row = int(repeats.min())
+        passage_id = table["passage_id"][row].as_py()
+        _stop(
+            name,
+            int(numbers[row]),
+            f"the passage {passage_id!r} occurs twice for the query {query_ids[queries[row]]!r}",
+        )
+
+
+def _stop(name: str, line: int, reason: str) -> NoReturn:
+    raise DatasetError(f"The run file {name} cannot be used: line {line}: {reason}.")

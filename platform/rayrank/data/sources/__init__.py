@@ -1,0 +1,89 @@
+"""Sources of passages, queries and judgments: `open_source` makes one, `fingerprint` says which it is."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from rayrank.core.config import TYPE_FIELD, DatasetConfig
+from rayrank.core.errors import ConfigError, DatasetError
+from rayrank.core.progress import progress
+from rayrank.data.sources.beir import Beir
+from rayrank.data.sources.car import Car
+from rayrank.data.sources.irds import Irds
+from rayrank.data.sources.msmarco import MsMarco
+from rayrank.data.sources.msmarco_qa import MsMarcoQa
+from rayrank.data.sources.source import Source
+from rayrank.data.sources.trec import Trec
+
+__all__ = ["KINDS", "absolute", "fingerprint", "open_source"]
+
+KINDS: dict[str, Callable[[str], Source]] = {
+    "beir": Beir,
+    "msmarco": MsMarco,
+    "msmarco-qa": MsMarcoQa,
+    "trec": Trec,
+    "car": Car,
+    "irds": Irds,
+}
+"""What may stand before the colon of `dataset.source`; `demo` stands alone."""
+
+
+def open_source(config: DatasetConfig) -> Source:
+    """Return the source that `dataset.source` names, its files found but not yet read."""
+    if config.type_field != TYPE_FIELD and not config.source.startswith("beir:"):
+        raise ConfigError(
+            f"dataset.type_field={config.type_field} is read from a beir:DIR only, not from {config.source}: leave it "
+            f"out."
+        )
+    if config.source == "demo":
+        from rayrank.data.sources.demo import Demo
+
+        return Demo(config.demo)
+    kind, _, path = config.source.partition(":")
+    if kind not in KINDS or not path:
+        forms = ", ".join(f"{kind}:{'NAME' if kind == 'irds' else 'PATH'}" for kind in KINDS)
+        raise DatasetError(f"The dataset {config.source!r} is not one of demo, {forms}: change --dataset.")
+    try:
+        fsspec.url_to_fs(path)
+    except (ValueError, ImportError) as error:
+        raise DatasetError(f"The dataset {config.source} cannot be reached: {error}; change --dataset.") from None
+    if kind == "beir":
+        return Beir(path, config.type_field)
+    return KINDS[kind](path)
+
+
+def absolute(source: str) -> str:
+    """Return `dataset.source` with a local path made absolute: workers may stand in another folder."""
+    kind, colon, path = source.partition(":")
+    if kind in ("demo", "irds") or not path or "://" in path:
+        return source
+    return f"{kind}{colon}{Path(path).expanduser().absolute()}"
+
+
+def fingerprint(source: Source, with_candidates: bool = False) -> str:
+    """Return a digest of a source's content; where local files lie does not matter."""
+    digest = hashlib.sha256()
+    # JSON keeps the pieces apart.
+    digest.update(json.dumps([type(source).__name__, source.identity()]).encode())
+    files = source.files() + (source.candidate_files() if with_candidates else [])
+    with progress("fingerprint", len(files), "files") as advance:
+        for path in files:
+            digest.update(json.dumps([PurePosixPath(path).name, _content(path)]).encode())
+            advance(1)
+    return digest.hexdigest()
+
+
+def _content(path: str) -> str:
+    filesystem, name = fsspec.url_to_fs(path)
+    if not isinstance(filesystem, LocalFileSystem):
+        # A storage service knows its objects' versions; reading them all would take hours.
+        return str(filesystem.ukey(name))
+    try:
+        with Path(name).open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise DatasetError(f"The file {path} cannot be read: {error.strerror}; check what --dataset names.") from None

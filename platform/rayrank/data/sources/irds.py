@@ -1,0 +1,87 @@
+"""Any dataset of the ir_datasets package."""
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from rayrank.core.errors import DatasetError
+from rayrank.core.records import Judgment, Malformed, Passage, Query
+from rayrank.data.sources.locate import named_split
+from rayrank.data.sources.source import Part, Source
+
+
+class Irds(Source):
+    """A dataset by its ir_datasets name; one without judgments of its own stands for its direct children."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        dataset = _load(name)
+        if not dataset.has_docs():
+            raise DatasetError(f"The ir_datasets dataset {name} has no documents: {_instead(name)}")
+        self.judged = [name] if _is_judged(dataset) else _judged_children(name)
+        if not self.judged:
+            raise DatasetError(f"The ir_datasets dataset {name} has no judged queries: {_instead(name)}")
+
+    def files(self) -> list[str]:
+        return []
+
+    def identity(self) -> str:
+        return f"{self.name} {_package().__version__}"
+
+    def parts(self, part_bytes: int) -> list[Part]:
+        # The package knows how many documents there are only after a first read; a second try must find the same parts.
+        return [Part(self.name)]
+
+    def passages(self, part: Part) -> Iterator[Passage | Malformed]:
+        for doc in _fetched(part.file, _load(part.file).docs_iter):
+            yield Passage(doc.doc_id, doc.default_text())
+
+    def queries(self) -> Iterator[Query | Malformed]:
+        for name in self.judged:
+            for query in _fetched(name, _load(name).queries_iter):
+                yield Query(query.query_id, query.default_text(), named_split(name, "test"))
+
+    def judgments(self) -> Iterator[Judgment | Malformed]:
+        for name in self.judged:
+            for qrel in _fetched(name, _load(name).qrels_iter):
+                yield Judgment(qrel.query_id, qrel.doc_id, qrel.relevance, named_split(name, "test"))
+
+
+def _package() -> Any:
+    try:
+        import ir_datasets
+    except ImportError:
+        raise DatasetError("The dataset kind irds needs the ir_datasets package: pip install rayrank[irds].") from None
+    return ir_datasets
+
+
+def _load(name: str) -> Any:
+    try:
+        return _package().load(name)
+    except KeyError:
+        raise DatasetError(f"ir_datasets has no dataset {name}: {_instead(name)}") from None
+
+
+def _instead(name: str) -> str:
+    names = list(_package().registry)
+    below = [other for other in names if other.startswith(f"{name}/")]
+    close = below[:5] or difflib.get_close_matches(name, names, n=5)
+    return f"did you mean {' or '.join(close)}?" if close else "see https://ir-datasets.com for the names."
+
+
+def _is_judged(dataset: Any) -> bool:
+    return bool(dataset.has_docs() and dataset.has_queries() and dataset.has_qrels())
+
+
+def _judged_children(name: str) -> list[str]:
+    docs = _load(name).docs_handler()
+    below = [other for other in _package().registry if other.rpartition("/")[0] == name]
+    children = {other: _load(other) for other in below}
+    return [other for other, child in children.items() if _is_judged(child) and child.docs_handler() is docs]
+
+
+def _fetched(name: str, read: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+    try:
+        yield from read()
+    except (OSError, RuntimeError, ValueError, EOFError) as error:
+        raise DatasetError(f"The ir_datasets dataset {name} could not be read: {error}.") from None

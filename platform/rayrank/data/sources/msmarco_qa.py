@@ -1,0 +1,125 @@
+"""MS MARCO question answering files, v1.1 and v2.1: one JSON array, or one JSON object a line."""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any, ClassVar, NamedTuple
+
+from rayrank.core.errors import DatasetError
+from rayrank.core.records import Judgment, Malformed, Passage, Query
+from rayrank.data.sources.fields import id_field, json_object, text_field
+from rayrank.data.sources.json_array import items
+from rayrank.data.sources.lines import BadRow, opened, rows, split_bytes
+from rayrank.data.sources.locate import named_split
+from rayrank.data.sources.source import Part, Source
+
+COLUMNS = re.compile(rb'\{\s*"\w+"\s*:\s*\{\s*"\d+"\s*:')
+"""How the official v2.1 download begins: one object of columns, which cannot be read as a stream."""
+
+
+class _Row(NamedTuple):
+    """A query with its passages, and the ids of those that were selected for the answer."""
+
+    query: Query
+    passages: list[Passage]
+    selected: list[str]
+
+
+class MsMarcoQa(Source):
+    """One MS MARCO QA file; a passage's id is a digest of its text, so passages shared by queries repeat.
+
+    A broken row is reported once, by `passages`. The split is a word of the file's name, or test.
+    """
+
+    repeats_passages: ClassVar[bool] = True
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.split = named_split(PurePosixPath(file).name, "test")
+        with opened(file) as stream:
+            head = stream.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+        if COLUMNS.match(head):
+            raise DatasetError(
+                f"The file {file} holds columns, not rows: write it as one object a line first, with "
+                f"pandas.read_json(file).to_json(new_file, orient='records', lines=True)."
+            )
+        self.is_array = head.startswith(b"[")
+
+    def files(self) -> list[str]:
+        return [self.file]
+
+    def parts(self, part_bytes: int) -> list[Part]:
+        return [Part(self.file)] if self.is_array else split_bytes(self.file, part_bytes)
+
+    def passages(self, part: Part) -> Iterator[Passage | Malformed]:
+        for row in self._rows(part):
+            if isinstance(row, Malformed):
+                yield row
+            else:
+                yield from row.passages
+
+    def queries(self) -> Iterator[Query | Malformed]:
+        for row in self._rows(Part(self.file)):
+            if isinstance(row, _Row):
+                yield row.query
+
+    def judgments(self) -> Iterator[Judgment | Malformed]:
+        for row in self._rows(Part(self.file)):
+            if isinstance(row, _Row):
+                for passage_id in row.selected:
+                    yield Judgment(row.query.query_id, passage_id, 1, self.split)
+
+    def _rows(self, part: Part) -> Iterator[_Row | Malformed]:
+        if not self.is_array:
+            yield from rows(part, lambda line: _row(json_object(line), self.split))
+            return
+        for item in items(part.file):
+            try:
+                yield _row(item.value, self.split)
+            except BadRow as error:
+                yield Malformed(part.file, item.line, str(error))
+
+
+def _row(row: Any, split: str) -> _Row:
+    if not isinstance(row, dict):
+        raise BadRow(f"a JSON {type(row).__name__}, not an object")
+    query = Query(
+        id_field(row, "query_id"),
+        text_field(row, "query"),
+        split,
+        text_field(row, "query_type", "").lower(),
+    )
+    passages, selected = [], []
+    for entry in _entries(row.get("passages")):
+        passage = _passage(text_field(entry, "passage_text"))
+        passages.append(passage)
+        if _is_selected(entry) and passage.passage_id not in selected:
+            selected.append(passage.passage_id)
+    return _Row(query, passages, selected)
+
+
+def _entries(passages: Any) -> list[dict[str, Any]]:
+    """Return one object a passage, from a list of objects or an object of lists."""
+    if isinstance(passages, dict):
+        texts, marks = passages.get("passage_text"), passages.get("is_selected")
+        if not isinstance(texts, list) or not isinstance(marks, list | None):
+            raise BadRow("the field 'passages' has no lists 'passage_text' and 'is_selected'")
+        marks = marks or [0] * len(texts)
+        if len(marks) != len(texts):
+            raise BadRow(f"{len(texts)} passages in 'passage_text' but {len(marks)} in 'is_selected'")
+        return [{"passage_text": text, "is_selected": mark} for text, mark in zip(texts, marks, strict=True)]
+    if not isinstance(passages, list) or not all(isinstance(entry, dict) for entry in passages):
+        raise BadRow("the field 'passages' is missing or is not a list of objects")
+    return passages
+
+
+def _is_selected(entry: dict[str, Any]) -> bool:
+    mark = entry.get("is_selected") or 0
+    if mark not in (0, 1, -1):
+        raise BadRow(f"the field 'is_selected' is {mark!r}, not 0 or 1")
+    return bool(mark == 1)
+
+
+def _passage(text: str) -> Passage:
+    return Passage(hashlib.sha256(text.encode()).hexdigest()[:16], text)

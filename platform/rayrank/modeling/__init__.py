@@ -1,1 +1,0 @@
-"""Encoders, their attention and their heads."""

@@ -1,0 +1,1 @@
+"""Encoders, their attention, their heads, and how they score."""

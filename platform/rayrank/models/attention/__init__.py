@@ -1,0 +1,1 @@
+"""STRM's masks, and attention over padded and packed batches."""

@@ -1,0 +1,1 @@
+"""Scoring with a trained model: torch, compiled layers, fp8, ONNX Runtime."""

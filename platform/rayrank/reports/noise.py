@@ -1,0 +1,189 @@
+"""Noise reduction in figures: what the filter removes at which threshold, and what that costs.
+
+A negative here is a candidate that nobody judged relevant: what the lists draw from. The filter takes away those
+that the pointwise model finds relevant; where the truth is known, most of them should be answers nobody labelled.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rayrank.core.errors import DatasetError
+from rayrank.data.pair_set import Mask, PairSet, relevant_pairs
+from rayrank.data.rows import by_query
+from rayrank.scores.noise_filter import Scores, probabilities, removed
+
+GRID = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.999)
+BINS = 40
+NO_TYPE = "(none)"
+
+
+def report(
+    parts: Iterable[pa.Table],
+    judgments: pa.Table,
+    query_types: pa.Table | None,
+    threshold: float,
+    hidden: pa.Table | None = None,
+) -> dict[str, Any]:
+    """Return the facts for a person who chooses a threshold, ready for JSON.
+
+    A query's rows are all in one part; judgments and hidden truth are those of the scored split alone.
+    """
+    relevant, judged = relevant_pairs(judgments), PairSet(judgments)
+    truth = None if hidden is None else relevant_pairs(hidden)
+    types = _type_names(query_types)
+    tally = _Tally(sorted({*GRID, threshold}), knows_truth=truth is not None)
+    for part in parts:
+        tally.add(_read(part, relevant, judged, truth, types))
+    points = [tally.point(place) for place in range(len(tally.thresholds))]
+    totals = tally.totals
+    return {
+        "threshold": threshold,
+        "num_queries": len(tally.query_ids),
+        "num_candidates": totals["candidates"],
+        "num_negatives": totals["negatives"],
+        "num_judged_irrelevant": totals["judged_irrelevant"],
+        "num_positives": totals["positives"],
+        "num_positives_not_candidates": len(relevant) - totals["positives"],
+        "types": {name: {"num_negatives": count} for name, count in sorted(tally.negatives_by_type.items())},
+        "hidden": None if truth is None else _hidden_facts(totals, len(truth)),
+        "at_threshold": points[tally.thresholds.index(threshold)],
+        "grid": points,
+        "histogram": {
+            "edges": [place / BINS for place in range(BINS + 1)],
+            **{name: counts.tolist() for name, counts in tally.histograms.items()},
+        },
+    }
+
+
+def _hidden_facts(totals: Counter[str], known: int) -> dict[str, Any]:
+    return {
+        "num_hidden": totals["hidden"],
+        "num_hidden_not_candidates": known - totals["hidden"],
+        "base_rate": _share(totals["hidden"], totals["negatives"]),
+    }
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A part of the scored candidates, column by column; `of_query` numbers its queries from 0."""
+
+    query_ids: list[str]
+    types: list[str] | None
+    of_query: NDArray[np.int64]
+    scores: Scores
+    ranks: NDArray[np.int32]
+    relevant: Mask
+    judged: Mask
+    hidden: Mask | None
+
+
+def _read(
+    part: pa.Table, relevant: PairSet, judged: PairSet, truth: PairSet | None, types: dict[str, str] | None
+) -> _Rows:
+    scores = part["score"].to_numpy()
+    if np.isnan(scores).any():
+        raise DatasetError("The noise scores hold one that is not a number: train the pointwise model again.")
+    query_ids, of_query = by_query(part)
+    names = None if types is None else [types.get(query_id) or NO_TYPE for query_id in query_ids]
+    positive = relevant.marks(part)
+    hidden = None if truth is None else truth.marks(part) & ~positive
+    return _Rows(query_ids, names, of_query, scores, part["rank"].to_numpy(), positive, judged.marks(part), hidden)
+
+
+def _type_names(query_types: pa.Table | None) -> dict[str, str] | None:
+    if query_types is None:
+        return None
+    return dict(zip(query_types["query_id"].to_pylist(), query_types["query_type"].to_pylist(), strict=True))
+
+
+@dataclass
+class _Tally:
+    """Counts that add up over parts, some of them at every threshold."""
+
+    thresholds: Sequence[float]
+    knows_truth: bool
+    query_ids: set[str] = field(default_factory=set)
+    totals: Counter[str] = field(default_factory=Counter)
+    negatives_by_type: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        groups = ["positives", "negatives", *(["hidden"] if self.knows_truth else [])]
+        self.histograms = {name: np.zeros(BINS, np.int64) for name in groups}
+        self._points: list[Counter[str]] = [Counter() for _ in self.thresholds]
+        self._by_type: list[Counter[str]] = [Counter() for _ in self.thresholds]
+
+    def add(self, rows: _Rows) -> None:
+        """Count a part."""
+        if again := self.query_ids.intersection(rows.query_ids):
+            raise ValueError(f"the query {min(again)!r} is in two parts, so that its negatives cannot be counted")
+        self.query_ids.update(rows.query_ids)
+        negative = ~rows.relevant
+        groups = {"positives": rows.relevant, "negatives": negative}
+        if rows.hidden is not None:
+            groups["hidden"] = rows.hidden
+        for name, mask in groups.items():
+            self.totals[name] += int(mask.sum())
+            found, _ = np.histogram(probabilities(rows.scores[mask]), BINS, (0.0, 1.0))
+            self.histograms[name] += found
+        self.totals["candidates"] += len(rows.scores)
+        self.totals["judged_irrelevant"] += int((rows.judged & negative).sum())
+        before = np.bincount(rows.of_query[negative], minlength=len(rows.query_ids))
+        _add_by_type(self.negatives_by_type, rows.types, before)
+        for place, threshold in enumerate(self.thresholds):
+            self._add_at(place, threshold, rows, before)
+
+    def _add_at(self, place: int, threshold: float, rows: _Rows, before: NDArray[np.int64]) -> None:
+        gone = removed(rows.scores, rows.relevant, threshold)
+        lost = np.bincount(rows.of_query[gone], minlength=len(rows.query_ids))
+        counts = self._points[place]
+        counts["removed"] += int(gone.sum())
+        counts["ranks"] += int(rows.ranks[gone].sum(dtype=np.int64))
+        counts["emptied"] += int(((lost == before) & (before > 0)).sum())
+        counts["halved"] += int((2 * lost > before).sum())
+        nobody = np.zeros_like(rows.relevant)
+        counts["positives_above"] += int((removed(rows.scores, nobody, threshold) & rows.relevant).sum())
+        if rows.hidden is not None:
+            counts["hidden_removed"] += int((gone & rows.hidden).sum())
+        _add_by_type(self._by_type[place], rows.types, lost)
+
+    def point(self, place: int) -> dict[str, Any]:
+        """Return the facts at one threshold."""
+        counts, totals = self._points[place], self.totals
+        facts = {
+            "threshold": self.thresholds[place],
+            "num_removed": counts["removed"],
+            "share_removed": _share(counts["removed"], totals["negatives"]),
+            "share_removed_by_type": {
+                name: _share(self._by_type[place][name], count)
+                for name, count in sorted(self.negatives_by_type.items())
+            },
+            "num_queries_without_negatives": counts["emptied"],
+            "num_queries_halved": counts["halved"],
+            "mean_negatives_left": _share(totals["negatives"] - counts["removed"], len(self.query_ids)),
+            "num_positives_above": counts["positives_above"],
+            "num_positives_below": totals["positives"] - counts["positives_above"],
+            "share_positives_above": _share(counts["positives_above"], totals["positives"]),
+            "mean_rank_removed": _share(counts["ranks"], counts["removed"]),
+        }
+        if self.knows_truth:
+            precision = _share(counts["hidden_removed"], counts["removed"])
+            chance = _share(totals["hidden"], totals["negatives"])
+            facts["precision"] = precision
+            facts["recall"] = _share(counts["hidden_removed"], totals["hidden"])
+            facts["times_chance"] = precision / chance if precision is not None and chance else None
+        return facts
+
+
+def _add_by_type(counts: Counter[str], types: list[str] | None, of_queries: NDArray[np.int64]) -> None:
+    for name, count in zip(types or (), of_queries.tolist(), strict=False):
+        counts[name] += count
+
+
+def _share(count: int, total: int) -> float | None:
+    return count / total if total else None

@@ -1,0 +1,93 @@
+"""The pairs a person should look at: unjudged candidates that the pointwise model is surest of."""
+
+import io
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from rayrank.data.pair_set import PairSet, relevant_pairs
+from rayrank.scores.noise_filter import probabilities
+
+# Probabilities that round to 1 still differ as logits; ids decide at last, so that the order of parts does not matter.
+ORDER = [("score", "descending"), ("rank", "ascending"), ("query_id", "ascending"), ("passage_id", "ascending")]
+
+
+def suspicious(
+    parts: Iterable[pa.Table], judgments: pa.Table, query_types: pa.Table | None, count: int = 1000
+) -> pa.Table:
+    """Return the most probable pairs without a judgment, each beside its query's best-scoring judged positive.
+
+    A query none of whose positives was scored shows the first one judged, without a probability.
+    """
+    judged, relevant = PairSet(judgments), relevant_pairs(judgments)
+    best, positives = [], []
+    for part in parts:
+        positives.append(part.filter(pa.array(relevant.marks(part))))
+        best.append(part.filter(pa.array(~judged.marks(part))))
+        # Two tables at a time: what is kept so far, and the part that may displace some of it.
+        best = [pa.concat_tables(best).sort_by(ORDER).slice(0, count)]
+    if not best:
+        raise ValueError("there are no scored candidates to choose from")
+    return _beside(best[0], _known(positives, judgments), query_types)
+
+
+def passage_ids(pairs: pa.Table) -> list[str]:
+    """Return the passages whose texts `with_texts` needs."""
+    named = [*pairs["passage_id"].to_pylist(), *pairs["positive_id"].to_pylist()]
+    return sorted({passage_id for passage_id in named if passage_id is not None})
+
+
+def with_texts(pairs: pa.Table, queries: Mapping[str, str], passages: Mapping[str, str]) -> pa.Table:
+    """Return the pairs with their texts, those a person compares side by side."""
+    texts = {
+        "query": [queries[query_id] for query_id in pairs["query_id"].to_pylist()],
+        "passage": [passages[passage_id] for passage_id in pairs["passage_id"].to_pylist()],
+        "positive": [None if name is None else passages[name] for name in pairs["positive_id"].to_pylist()],
+    }
+    for name, column in texts.items():
+        pairs = pairs.append_column(name, pa.array(column, pa.large_string()))
+    return pairs
+
+
+def csv_bytes(table: pa.Table) -> bytes:
+    """Write a table as UTF-8 CSV; texts are quoted, so that their line ends and quotes survive."""
+    stream = io.BytesIO()
+    csv.write_csv(table, stream)
+    return stream.getvalue()
+
+
+def _known(scored: list[pa.Table], judgments: pa.Table) -> dict[str, tuple[str, float | None]]:
+    """Return each query's best-scoring positive with its probability, or its first one where none was scored."""
+    known: dict[str, tuple[str, float | None]] = {}
+    listed = judgments.filter(pc.greater(judgments["relevance"], 0)).select(["query_id", "passage_id"])
+    for query_id, passage_id in zip(*(column.to_pylist() for column in listed.columns), strict=True):
+        known.setdefault(query_id, (passage_id, None))
+    ordered = pa.concat_tables(scored).sort_by([(name, "ascending") for name in ("score", "query_id", "passage_id")])
+    values = probabilities(ordered["score"].to_numpy()).tolist()
+    # Best last, so that it is the one that stays.
+    for query_id, passage_id, value in zip(
+        ordered["query_id"].to_pylist(), ordered["passage_id"].to_pylist(), values, strict=True
+    ):
+        known[query_id] = (passage_id, value)
+    return known
+
+
+def _beside(pairs: pa.Table, known: dict[str, tuple[str, float | None]], query_types: pa.Table | None) -> pa.Table:
+    query_ids = pairs["query_id"].to_pylist()
+    positives = [known.get(query_id, (None, None)) for query_id in query_ids]
+    types = {}
+    if query_types is not None:
+        types = dict(zip(query_types["query_id"].to_pylist(), query_types["query_type"].to_pylist(), strict=True))
+    return pa.table(
+        {
+            "query_id": pairs["query_id"],
+            "passage_id": pairs["passage_id"],
+            "query_type": pa.array([types.get(query_id, "") for query_id in query_ids], pa.string()),
+            "probability": probabilities(pairs["score"].to_numpy()),
+            "rank": pairs["rank"],
+            "positive_id": pa.array([passage_id for passage_id, _ in positives], pa.string()),
+            "positive_probability": pa.array([value for _, value in positives], pa.float64()),
+        }
+    )

@@ -1,0 +1,106 @@
+"""The noise report for people: sentences and two tables, for a terminal or as Markdown."""
+
+from typing import Any
+
+import rich.console
+from rich.text import Text
+
+from rayrank.reports.table import MetricsTable
+
+NOTHING = "-"
+LEGEND = (
+    "* configured. left: negatives a query; halved, emptied: queries that lose more than half, or all, of theirs; "
+    "positives: judged ones above; rank: mean first-stage rank of what is removed."
+)
+
+
+def sentences(report: dict[str, Any]) -> list[str]:
+    """Return what the filter does at the configured threshold, in words."""
+    at = report["at_threshold"]
+    said = [
+        f"{report['num_candidates']:,} candidates of {report['num_queries']:,} training queries: "
+        f"{report['num_positives']:,} judged relevant, {report['num_negatives']:,} negatives.",
+        f"A probability above {report['threshold']:g} removes {at['num_removed']:,} negatives "
+        f"({_percent(at['share_removed'])}, mean first-stage rank {_number(at['mean_rank_removed'])}) and leaves "
+        f"{_number(at['mean_negatives_left'])} a query; {at['num_queries_halved']:,} queries lose more than half, "
+        f"{at['num_queries_without_negatives']:,} lose all.",
+        f"{_percent(at['share_positives_above'])} of the judged positives score above it; they are never removed.",
+    ]
+    if report["hidden"]:
+        said.append(
+            f"Against the known truth: precision {_percent(at['precision'])}, recall {_percent(at['recall'])}; "
+            f"chance precision is {_percent(report['hidden']['base_rate'])}, so this is "
+            f"{_times(at['times_chance'])} chance."
+        )
+    return said
+
+
+def threshold_table(report: dict[str, Any]) -> MetricsTable:
+    """Lay out the grid, one line a threshold; the configured one is marked."""
+    header = ["above", "removed", "share", "left", "halved", "emptied", "positives", "rank"]
+    truth = report["hidden"] is not None
+    if truth:
+        header += ["precision", "recall", "x chance"]
+    lines = []
+    for point in report["grid"]:
+        mark = " *" if point["threshold"] == report["threshold"] else ""
+        line = [
+            f"{point['threshold']:g}{mark}",
+            f"{point['num_removed']:,}",
+            _percent(point["share_removed"]),
+            _number(point["mean_negatives_left"]),
+            f"{point['num_queries_halved']:,}",
+            f"{point['num_queries_without_negatives']:,}",
+            _percent(point["share_positives_above"]),
+            _number(point["mean_rank_removed"]),
+        ]
+        if truth:
+            line += [_percent(point["precision"]), _percent(point["recall"]), _times(point["times_chance"])]
+        lines.append(line)
+    return MetricsTable(header, lines, num_names=1)
+
+
+def type_table(report: dict[str, Any]) -> MetricsTable:
+    """Lay out what is removed a query type, at the configured threshold and at some others."""
+    shown = [
+        point for point in report["grid"] if point["threshold"] in (0.5, 0.8, 0.9, 0.95, 0.99, report["threshold"])
+    ]
+    marks = [f"> {point['threshold']:g}{' *' * (point['threshold'] == report['threshold'])}" for point in shown]
+    lines = [
+        [name, f"{facts['num_negatives']:,}", *(_percent(point["share_removed_by_type"][name]) for point in shown)]
+        for name, facts in report["types"].items()
+    ]
+    return MetricsTable(["query type", "negatives", *marks], lines, num_names=1)
+
+
+def plain(report: dict[str, Any]) -> rich.console.Group:
+    """Draw the report for a terminal."""
+    drawn: list[rich.console.RenderableType] = [
+        Text("\n".join(sentences(report))),
+        threshold_table(report).plain(),
+        Text(LEGEND),
+    ]
+    if report["types"]:
+        drawn += [Text("\nShare removed by query type"), type_table(report).plain()]
+    return rich.console.Group(*drawn)
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """Draw the report for a file."""
+    parts = ["# Noise report\n", "\n".join(f"- {sentence}" for sentence in sentences(report)) + "\n"]
+    parts += ["## By threshold\n", threshold_table(report).markdown(), "\\" + LEGEND + "\n"]
+    if report["types"]:
+        parts += ["## Share removed by query type\n", type_table(report).markdown()]
+    return "\n".join(parts)
+
+
+def _percent(share: float | None) -> str:
+    return NOTHING if share is None else f"{share:.2%}" if share < 0.1 else f"{share:.1%}"
+
+
+def _number(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.1f}"
+
+
+def _times(ratio: float | None) -> str:
+    return NOTHING if ratio is None else f"{ratio:.1f}x"

@@ -1,0 +1,1 @@
+"""What becomes of scores: interpolation, calibration, the noise filter."""

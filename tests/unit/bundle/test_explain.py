@@ -1,0 +1,281 @@
+"""An explanation says what the model read and did, and leaves the model as it was."""
+
+import json
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import BertConfig, BertModel, BertTokenizer, ElectraConfig, ElectraModel, PreTrainedTokenizerFast
+
+from rayrank.bundle import explain as explaining
+from rayrank.bundle.explain import explain, twin_of, watched
+from rayrank.bundle.export import Exported, settings_of
+from rayrank.bundle.text_scorer import pair_texts, score
+from rayrank.core.config import InputConfig, QueryTypesConfig, StrmConfig
+from rayrank.core.errors import ConfigError
+from rayrank.models.attention.strm import padded_mask
+from rayrank.models.encoder import Encoder
+from rayrank.models.inference.fused_layers import fuse
+from rayrank.models.inference.onnx_graph import int8, onnx_graph
+from rayrank.models.reranker import Reranker
+from rayrank.text.pieces import load_tokenizer
+from rayrank.text.words import word_table
+
+VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] what is a bog ##ue fish of number ##s entity ? .".split()
+SIZES = {
+    "vocab_size": len(VOCABULARY),
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.5,
+}
+FORMS = {
+    "off": StrmConfig(form="off"),
+    "the paper's": StrmConfig(),
+    "first piece": StrmConfig(representative="first"),
+    "from layer 1": StrmConfig(first_layer=1),
+    "bias": StrmConfig(form="bias"),
+}
+QUERY, PASSAGE = "What is a bogue?", "A Bogue is a fish . Numbers of bogs ."
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFast:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    BertTokenizer(vocab={piece: row for row, piece in enumerate(VOCABULARY)}).save_pretrained(str(folder))
+    return load_tokenizer(str(folder))
+
+
+def tiny(
+    tokenizer: PreTrainedTokenizerFast, strm: StrmConfig, types: bool = False, length: int = 48, electra: bool = False
+) -> Exported:
+    torch.manual_seed(0)
+    base = ElectraModel(ElectraConfig(**SIZES, embedding_size=8)) if electra else BertModel(BertConfig(**SIZES))
+    model = Reranker(Encoder(base, word_table(tokenizer), strm), 1).eval()
+    if model.encoder.strm_bias is not None:
+        nn.init.normal_(model.encoder.strm_bias, std=0.02)
+    inputs = InputConfig(length=length, query_length=8, query_type=types)
+    return Exported(model, tokenizer, settings_of(model, inputs, QueryTypesConfig(), []))
+
+
+def weights(of: Exported) -> tuple[Tensor, float]:
+    """Return the attention of every piece to every piece, in all layers and heads, and the score."""
+    texts = pair_texts(of, [QUERY], [PASSAGE])
+    batch = texts.padded(np.zeros(1, np.int64), np.zeros(1, np.int64), torch.device("cpu"))
+    every = torch.eye(batch.ids.shape[1])
+    return watched(twin_of(of.model), batch, every, every)
+
+
+def words_of(found: dict, segment: str) -> list[str]:
+    return [word["text"] for word in found["words"] if word["segment"] == segment]
+
+
+@pytest.mark.parametrize("electra", [False, True])
+@pytest.mark.parametrize("strm", FORMS.values(), ids=FORMS)
+def test_the_weights_shown_are_those_that_make_the_score(
+    tokenizer: PreTrainedTokenizerFast, strm: StrmConfig, electra: bool
+) -> None:
+    of = tiny(tokenizer, strm, electra=electra)
+
+    seen, eager = weights(of)
+
+    assert eager == pytest.approx(score(of, [QUERY], [PASSAGE])[0], abs=1e-5)
+    assert torch.allclose(seen.sum(-1), torch.ones(seen.shape[:-1]))
+
+
+def test_a_model_made_faster_for_a_gpu_shows_the_same_weights(tokenizer: PreTrainedTokenizerFast) -> None:
+    of = tiny(tokenizer, StrmConfig())
+    for layer in of.model.encoder.base.encoder.layer:
+        for part in (layer.attention.self.query, layer.attention.self.key, layer.attention.self.value):
+            nn.init.normal_(part.bias, std=0.2)
+    expected, expected_score = weights(of)
+
+    fuse(of.model.encoder.base)
+
+    seen, fused_score = weights(of)
+    assert torch.allclose(seen, expected, atol=1e-6)
+    assert fused_score == pytest.approx(expected_score, abs=1e-5)
+
+
+def test_a_hidden_piece_gets_nothing_from_other_words_and_others_get_something(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    of = tiny(tokenizer, StrmConfig())
+    ids = torch.tensor([tokenizer(QUERY, PASSAGE).input_ids])
+    allowed = padded_mask(ids, torch.ones_like(ids), of.model.encoder.words)[0, 0]
+
+    seen, _ = weights(of)
+
+    assert (~allowed).sum() > 0
+    assert (seen[:, :, ~allowed] == 0).all()
+    assert (seen[:, :, allowed] > 0).all()
+
+
+def test_pieces_and_words_are_named_with_their_places(tokenizer: PreTrainedTokenizerFast) -> None:
+    found = explain(tiny(tokenizer, StrmConfig(), types=True), QUERY, PASSAGE, None)
+
+    assert found["query_type"] == "description"
+    pieces = [piece["text"] for piece in found["pieces"]]
+    assert pieces[:11] == "[CLS] [UNK] [SEP] what is a bog ##ue ? [SEP] a".split()
+    assert words_of(found, "query") == ["What", "is", "a", "bogue", "?"]
+    assert words_of(found, "document") == "A Bogue is a fish . Numbers of bogs .".split()
+    bogue = next(word for word in found["words"] if word["text"] == "Bogue")
+    assert [found["pieces"][place]["text"] for place in bogue["pieces"]] == ["bog", "##ue"]
+    assert bogue["standing"] == bogue["pieces"][-1:]
+    first, last = (found["pieces"][place] for place in bogue["pieces"])
+    assert PASSAGE[first["start"] : last["end"]] == "Bogue"
+
+
+def test_a_type_that_is_given_is_the_one_that_is_read(tokenizer: PreTrainedTokenizerFast) -> None:
+    of = tiny(tokenizer, StrmConfig(), types=True)
+
+    found = explain(of, QUERY, PASSAGE, "number")
+
+    assert found["query_type"] == "number"
+    assert words_of(found, "type") == ["number"]
+    assert found["score"] == pytest.approx(score(of, [QUERY], [PASSAGE], ["number"])[0], abs=1e-6)
+
+
+def test_matches_are_whole_words_of_any_case_and_no_punctuation(tokenizer: PreTrainedTokenizerFast) -> None:
+    found = explain(tiny(tokenizer, StrmConfig()), "is a Bogue . bog", "A bogue . BOGUE bogs", None)
+
+    pairs = [(found["words"][one]["text"], found["words"][other]["text"]) for one, other in found["matches"]]
+    assert pairs == [("a", "A"), ("Bogue", "bogue"), ("Bogue", "BOGUE")]
+
+
+@pytest.mark.parametrize("strm", FORMS.values(), ids=FORMS)
+def test_attention_is_shown_with_and_without_strm_whatever_the_model_has(
+    tokenizer: PreTrainedTokenizerFast, strm: StrmConfig
+) -> None:
+    of = tiny(tokenizer, strm)
+
+    shown = explain(of, QUERY, PASSAGE, None)["attention"]
+
+    own, other = ("without_strm", "with_strm") if strm.form == "off" else ("with_strm", "without_strm")
+    assert shown[own]["score"] == pytest.approx(score(of, [QUERY], [PASSAGE])[0], abs=1e-5)
+    assert np.shape(shown[own]["weights"]) == np.shape(shown[other]["weights"]) == (2, 2, 5, 10)
+    assert shown[own]["weights"] != shown[other]["weights"]
+
+
+def test_a_word_gets_what_its_pieces_get_and_attends_as_they_do_on_average(tokenizer: PreTrainedTokenizerFast) -> None:
+    of = tiny(tokenizer, StrmConfig())
+    found = explain(of, QUERY, PASSAGE, None)
+    shown = found["attention"]
+    row = next(place for place, number in enumerate(shown["query_words"]) if found["words"][number]["text"] == "bogue")
+    column = next(n for n, number in enumerate(shown["document_words"]) if found["words"][number]["text"] == "Bogue")
+    asking, asked = (
+        found["words"][shown[k][n]]["pieces"] for k, n in (("query_words", row), ("document_words", column))
+    )
+
+    seen, _ = weights(of)
+
+    by_hand = seen[1, 0][asking][:, asked].sum(1).mean().item()
+    assert len(asking) == len(asked) == 2
+    assert shown["with_strm"]["weights"][1][0][row][column] == pytest.approx(by_hand, abs=5e-5)
+
+
+@pytest.mark.parametrize(("text", "side"), [("fish", "document"), ("is", "query")])
+def test_what_a_word_is_worth_is_the_change_without_it(
+    tokenizer: PreTrainedTokenizerFast, text: str, side: str
+) -> None:
+    of = tiny(tokenizer, StrmConfig())
+    found = explain(of, QUERY, PASSAGE, None)
+    number = next(n for n, word in enumerate(found["words"]) if (word["text"], word["segment"]) == (text, side))
+    change = next(entry["change"] for entry in found["removed"] if entry["word"] == number)
+
+    query = QUERY.replace("is ", "") if side == "query" else QUERY
+    passage = PASSAGE.replace("fish ", "") if side == "document" else PASSAGE
+
+    assert abs(change) > 1e-3
+    assert change == pytest.approx(score(of, [query], [passage])[0] - found["score"], abs=1e-5)
+
+
+def test_a_long_passage_is_cut_as_the_model_cuts_it(tokenizer: PreTrainedTokenizerFast) -> None:
+    of = tiny(tokenizer, StrmConfig(), length=16)
+    passage = "fish of number " * 20 + "bogue"
+
+    found = explain(of, QUERY, passage, None)
+
+    assert found["cut"]
+    assert len(found["pieces"]) == 16
+    assert found["score"] == pytest.approx(score(of, [QUERY], [passage])[0], abs=1e-6)
+    assert not explain(of, QUERY, "fish", None)["cut"]
+
+
+@pytest.mark.parametrize("passage", ["", " \n", "\0"])
+def test_a_passage_without_anything_to_read_is_refused(tokenizer: PreTrainedTokenizerFast, passage: str) -> None:
+    with pytest.raises(ConfigError, match="send one with some text"):
+        explain(tiny(tokenizer, StrmConfig()), QUERY, passage, None)
+
+
+def test_a_type_of_any_length_leaves_room_for_the_passage(tokenizer: PreTrainedTokenizerFast) -> None:
+    found = explain(tiny(tokenizer, StrmConfig(), types=True, length=16), QUERY, PASSAGE, "number " * 100)
+
+    assert len(found["pieces"]) == 16
+    assert words_of(found, "document") == ["A"]
+
+
+def test_of_too_many_words_the_first_are_shown_and_the_rest_counted(
+    tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explaining, "CELLS", 0)
+
+    shown = explain(tiny(tokenizer, StrmConfig()), QUERY, PASSAGE, None)["attention"]
+
+    assert np.shape(shown["with_strm"]["weights"]) == (2, 2, 5, 8)
+    assert len(shown["document_words"]) == 8
+    assert shown["left_out"] == 2
+
+
+def test_words_are_left_out_until_the_time_is_up(
+    tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of, passage = tiny(tokenizer, StrmConfig()), "fish of number " * 10
+    whole = explain(of, QUERY, passage, None)["removed"]
+    monkeypatch.setattr(explaining, "SECONDS", -1)
+
+    removed = explain(of, QUERY, passage, None)["removed"]
+
+    assert len(whole) == 5 + 30
+    assert removed == whole[:15]
+
+
+def test_an_explanation_is_plain_json(tokenizer: PreTrainedTokenizerFast) -> None:
+    found = explain(tiny(tokenizer, StrmConfig(form="bias"), types=True), "", PASSAGE, "entity")
+
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert words_of(found, "query") == []
+
+
+def test_scores_stay_the_same_while_others_are_explained(tokenizer: PreTrainedTokenizerFast) -> None:
+    of = tiny(tokenizer, StrmConfig(form="bias"))
+    before, wrong, done = score(of, [QUERY] * 8, [PASSAGE] * 8), [], threading.Event()
+    alone = explain(of, QUERY, PASSAGE, None)
+
+    def work() -> None:
+        while not done.is_set():
+            try:
+                assert np.array_equal(score(of, [QUERY] * 8, [PASSAGE] * 8), before)
+            except Exception as error:
+                wrong.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    found = [explain(of, QUERY, PASSAGE, None) for _ in range(20)]
+    done.set()
+    thread.join()
+
+    assert not wrong
+    assert found == [alone] * 20
+
+
+def test_a_model_that_is_served_with_eight_bits_is_explained_by_its_weights(tokenizer: PreTrainedTokenizerFast) -> None:
+    of = tiny(tokenizer, StrmConfig())
+
+    found = explain(of._replace(int8=int8(onnx_graph(of.model))), QUERY, PASSAGE, None)
+
+    assert found == explain(of, QUERY, PASSAGE, None)

@@ -1,0 +1,307 @@
+"""An exported folder scores as the model did, in rayrank and, where attention is plain, in other libraries."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import CrossEncoder
+from torch import nn
+from transformers import (
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertModel,
+    BertTokenizer,
+    ElectraConfig,
+    ElectraModel,
+    PreTrainedTokenizerFast,
+)
+
+from rayrank.bundle import text_scorer
+from rayrank.bundle.export import Exported, Settings, export, load, settings_of
+from rayrank.bundle.golden import GoldenPair
+from rayrank.bundle.text_scorer import check_golden, score
+from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
+from rayrank.core.errors import ConfigError, StorageError
+from rayrank.models.encoder import Encoder, load_encoder
+from rayrank.models.inference import scorer as scorer_module
+from rayrank.models.reranker import Reranker
+from rayrank.scores.calibration import fit
+from rayrank.text.pieces import load_tokenizer
+from rayrank.text.words import word_table
+
+VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] what is a bog ##ue fish of number ##s".split()
+SIZES = {
+    "vocab_size": len(VOCABULARY),
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.5,
+}
+PLAIN = StrmConfig(form="off")
+FORMS = {
+    "off": PLAIN,
+    "all pieces": StrmConfig(representative="all"),
+    "the paper's": StrmConfig(),
+    "first piece": StrmConfig(representative="first"),
+    "from layer 1": StrmConfig(first_layer=1),
+    "bias": StrmConfig(form="bias"),
+}
+QUERIES = ["what is a bogue", "what is a number of fishs", "bogue"] * 2
+PASSAGES = ["a bogue is a fish", "fish", "numbers of bogues " * 30, "what", "a number", "bogue bogue"]
+TYPES = ["number", "fish", "what"] * 2
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFast:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    BertTokenizer(vocab={piece: row for row, piece in enumerate(VOCABULARY)}).save_pretrained(str(folder))
+    return load_tokenizer(str(folder))
+
+
+def tiny(tokenizer: PreTrainedTokenizerFast, strm: StrmConfig, outputs: int = 1, electra: bool = False) -> Reranker:
+    torch.manual_seed(0)
+    base = ElectraModel(ElectraConfig(**SIZES, embedding_size=8)) if electra else BertModel(BertConfig(**SIZES))
+    model = Reranker(Encoder(base, word_table(tokenizer), strm), outputs).eval()
+    nn.init.normal_(model.head.bias)
+    if model.encoder.strm_bias is not None:
+        nn.init.normal_(model.encoder.strm_bias, std=0.02)
+    return model
+
+
+def exported(model: Reranker, tokenizer: PreTrainedTokenizerFast, folder: Path, types: bool = True) -> Exported:
+    """Export a model and return what went in."""
+    inputs = InputConfig(length=48, query_length=16, query_type=types)
+    settings = settings_of(model, inputs, QueryTypesConfig(), ["number", "fish"] if types else [])
+    export(str(folder), model, tokenizer, settings, "# A card\n")
+    return Exported(model, tokenizer, settings)
+
+
+def scores(of: Exported) -> np.ndarray:
+    return score(of, QUERIES, PASSAGES, TYPES if of.settings.input.query_type else None)
+
+
+def cross_encoder_scores(folder: Path, types: bool = True) -> np.ndarray:
+    firsts = [f"{kind} [SEP] {query}" if types else query for kind, query in zip(TYPES, QUERIES, strict=True)]
+    return CrossEncoder(str(folder), device="cpu").predict(list(zip(firsts, PASSAGES, strict=True)))
+
+
+@pytest.mark.parametrize("strm", FORMS.values(), ids=FORMS)
+def test_a_folder_scores_bit_for_bit_as_the_model_it_was_made_of(
+    tokenizer: PreTrainedTokenizerFast, strm: StrmConfig, tmp_path: Path
+) -> None:
+    before = exported(tiny(tokenizer, strm), tokenizer, tmp_path / "model")
+
+    after = load(str(tmp_path / "model"))
+
+    assert np.array_equal(scores(after), scores(before))
+    assert len(np.unique(scores(after))) == len(QUERIES)
+    assert after.settings == before.settings
+    assert after.settings.strm == (PLAIN if strm.representative == "all" else strm)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 6, 100])
+@pytest.mark.parametrize("types", [True, False])
+def test_texts_tokenised_ahead_of_their_scores_score_as_all_at_once(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, types: bool
+) -> None:
+    model = exported(tiny(tokenizer, StrmConfig()), tokenizer, tmp_path / "model", types)
+    kinds = TYPES * 5 if types else None
+    expected = score(model, QUERIES * 5, PASSAGES * 5, kinds)
+    # As on a GPU, with rows that hold a few pairs.
+    monkeypatch.setattr(text_scorer, "_tokenised_at_once", lambda exported, count: size)
+    monkeypatch.setattr(scorer_module, "CPU_TOKENS", 60)
+
+    assert np.allclose(score(model, QUERIES * 5, PASSAGES * 5, kinds), expected, atol=1e-5)
+    assert len(score(model, [], [], [] if types else None)) == 0
+
+
+def test_weights_come_back_as_they_were(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    for strm in (PLAIN, StrmConfig(form="bias")):
+        model = tiny(tokenizer, strm)
+        exported(model, tokenizer, tmp_path / strm.form)
+
+        after = load(str(tmp_path / strm.form)).model.state_dict()
+
+        assert after.keys() == model.state_dict().keys()
+        assert all(torch.equal(after[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_the_two_pointwise_classes_become_one_score_their_difference(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    before = exported(tiny(tokenizer, PLAIN, outputs=2), tokenizer, tmp_path / "model")
+
+    after = load(str(tmp_path / "model"))
+
+    assert after.model.head.out_features == 1
+    assert before.model.head.out_features == 2
+    assert np.allclose(scores(after), scores(before), atol=1e-5)
+    assert np.allclose(cross_encoder_scores(tmp_path / "model"), scores(before), atol=1e-5)
+
+
+@pytest.mark.parametrize("types", [True, False])
+def test_a_plain_model_scores_the_same_in_sentence_transformers(
+    tokenizer: PreTrainedTokenizerFast, types: bool, tmp_path: Path
+) -> None:
+    before = exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "model", types)
+
+    assert np.allclose(cross_encoder_scores(tmp_path / "model", types), scores(before), atol=1e-5)
+
+
+def test_large_states_score_the_same_in_sentence_transformers(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    model = tiny(tokenizer, PLAIN)
+    nn.init.constant_(model.encoder.base.encoder.layer[-1].output.LayerNorm.weight, 10)
+    before = exported(model, tokenizer, tmp_path / "model")
+
+    assert np.allclose(cross_encoder_scores(tmp_path / "model"), scores(before), rtol=1e-5, atol=1e-4)
+
+
+def test_real_weights_and_long_texts_score_the_same_in_sentence_transformers(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(MINILM)
+    torch.manual_seed(0)
+    model = Reranker(load_encoder(EncoderConfig(), word_table(tokenizer), PLAIN), 1).eval()
+    settings = settings_of(model, InputConfig(), QueryTypesConfig(), ["location"])
+    export(str(tmp_path / "model"), model, tokenizer, settings, "")
+    queries = ["where is the bogue", "who asked insouciantly", "how tall is the lighthouse"]
+    passages = ["The bogue lies in the bay. " * 80, "Zelda Rookhaven did.", "It is 40 m, 5\u2032 tall."]
+    types = ["location", "person", "numeric"]
+
+    ours = score(Exported(model, tokenizer, settings), queries, passages, types)
+    pairs = [(f"{kind} [SEP] {query}", text) for kind, query, text in zip(types, queries, passages, strict=True)]
+    theirs = CrossEncoder(str(tmp_path / "model"), device="cpu").predict(pairs)
+
+    assert np.ptp(ours) > 0.01
+    assert np.allclose(theirs, ours, atol=1e-5)
+
+
+@pytest.mark.parametrize("electra", [False, True], ids=["STRM", "ELECTRA"])
+def test_what_would_score_differently_elsewhere_is_refused_there(
+    tokenizer: PreTrainedTokenizerFast, electra: bool, tmp_path: Path
+) -> None:
+    strm = PLAIN if electra else StrmConfig()
+    before = exported(tiny(tokenizer, strm, electra=electra), tokenizer, tmp_path / "model")
+
+    for opened in (CrossEncoder, AutoModelForSequenceClassification.from_pretrained):
+        with pytest.raises(ValueError, match="model type `rayrank`"):
+            opened(str(tmp_path / "model"))
+    assert np.array_equal(scores(load(str(tmp_path / "model"))), scores(before))
+
+
+def test_strm_matters_to_these_scores(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    plain, strm = (
+        exported(tiny(tokenizer, FORMS[name]), tokenizer, tmp_path / name) for name in ("off", "the paper's")
+    )
+
+    assert np.abs(scores(plain) - scores(strm)).max() > 0.01
+
+
+def test_a_folder_tells_nothing_of_the_machine_it_was_made_on(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    model = tiny(tokenizer, PLAIN)
+    model.encoder.base.config._name_or_path = "/home/somebody/models/bert"
+    exported(model, tokenizer, tmp_path / "model")
+
+    for file in (tmp_path / "model").glob("*.json"):
+        assert "/home/" not in file.read_text()
+        assert str(tmp_path) not in file.read_text()
+    assert json.loads((tmp_path / "model/tokenizer_config.json").read_text())["model_max_length"] == 48
+    assert (tmp_path / "model/README.md").read_text() == "# A card\n"
+
+
+def test_a_folder_that_is_in_use_is_left_alone(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    model = tiny(tokenizer, PLAIN)
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used/mine.txt").write_text("mine")
+    (tmp_path / "empty").mkdir()
+
+    with pytest.raises(StorageError, match=r"--output .*/used is not empty: name another folder"):
+        exported(model, tokenizer, tmp_path / "used")
+    with pytest.raises(StorageError, match=r"mine\.txt cannot be written: it is a file"):
+        exported(model, tokenizer, tmp_path / "used/mine.txt")
+    with pytest.raises(StorageError, match=r"cannot be written: (File exists|Not a directory)"):
+        exported(model, tokenizer, tmp_path / "used/mine.txt/model")
+    with pytest.raises(StorageError, match="it is a URL"):
+        export("s3://bucket/model", model, tokenizer, settings_of(model, InputConfig(), QueryTypesConfig(), []), "")
+    exported(model, tokenizer, tmp_path / "empty")
+
+    assert [file.name for file in (tmp_path / "used").iterdir()] == ["mine.txt"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["empty", "used"]
+
+
+def test_a_folder_that_no_export_made_is_refused(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is no exported model: it has no rayrank\.json"):
+        load(str(tmp_path))
+    exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "model")
+    (tmp_path / "model/rayrank.json").write_text('{"format": 2}')
+    with pytest.raises(ConfigError, match=r"cannot be opened: .* export the model again"):
+        load(str(tmp_path / "model"))
+
+
+def test_types_are_asked_for_where_the_model_was_trained_with_them(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    with_types = exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "with")
+    without = exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "without", types=False)
+
+    with pytest.raises(ConfigError, match=r"input\.query_type=True asks for one type a query"):
+        score(with_types, QUERIES, PASSAGES)
+    with pytest.raises(ConfigError, match=r"input\.query_type=False asks for no types"):
+        score(without, QUERIES, PASSAGES, TYPES)
+
+
+def test_settings_survive_json() -> None:
+    settings = Settings(base="bert", strm=StrmConfig(form="bias", last_layer=3), input=InputConfig(), types=("a", "b"))
+
+    assert Settings.model_validate_json(settings.model_dump_json()) == settings
+
+
+def golden_of(of: Exported) -> list[GoldenPair]:
+    rows = zip(QUERIES, TYPES, PASSAGES, scores(of).tolist(), strict=True)
+    return [GoldenPair(query=query, query_type=kind, passage=text, score=value) for query, kind, text, value in rows]
+
+
+def test_calibration_and_golden_pairs_come_back_and_are_held(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    model = tiny(tokenizer, StrmConfig())
+    before = exported(model, tokenizer, tmp_path / "without")
+    curve = fit([-1, 0, 1, 2], [0, 1, 0, 1], [1, 1, 2, 2])
+    export(str(tmp_path / "with"), model, tokenizer, before.settings, "", None, curve, golden_of(before))
+
+    after, without = load(str(tmp_path / "with")), load(str(tmp_path / "without"))
+
+    assert after.calibration == curve
+    assert after.golden == tuple(golden_of(before))
+    found = check_golden(after)
+    assert (found.farthest, found.agreement, found.num_pairs) == (0, 1, len(QUERIES))
+    assert (without.calibration, without.golden) == (None, ())
+    with pytest.raises(ConfigError, match=r"has no golden\.json to be checked with: export it again"):
+        check_golden(without)
+
+
+def test_golden_pairs_tell_another_model_and_another_tokenizer(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    strm = exported(tiny(tokenizer, StrmConfig()), tokenizer, tmp_path / "model")
+    plain = exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "plain")
+    short = strm._replace(settings=strm.settings.model_copy(update={"input": InputConfig(length=20, query_length=4)}))
+
+    for changed in (plain, short):
+        found = check_golden(changed._replace(golden=tuple(golden_of(strm))))
+        assert found.farthest > 0.01
+        assert "is allowed" in found.objection(exact=True)
+
+
+def test_a_calibration_that_is_broken_is_told(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "model")
+    (tmp_path / "model/calibration.json").write_text('{"kind": "platt"}')
+
+    with pytest.raises(ConfigError, match=r"cannot be opened: .* export the model again"):
+        load(str(tmp_path / "model"))

@@ -1,0 +1,34 @@
+import numpy as np
+import pytest
+
+from rayrank.measure.agreement import best_first, kendall_tau, rank_biased_overlap
+
+
+def test_equal_scores_stay_in_the_order_given():
+    assert best_first([1, 3, 1, 3]).tolist() == [1, 3, 0, 2]
+
+
+def test_the_overlap_of_three_passages_is_worked_by_hand():
+    # Orders abc and bac share nothing at rank 1, both passages at rank 2, all at rank 3 and for ever after.
+    p = 0.5
+    expected = (1 - p) * (0 + p * 1 + p**2 * 1) + p**3
+    assert rank_biased_overlap([3, 2, 1], [2, 3, 1], p) == pytest.approx(expected)
+
+
+def test_orders_overlap_wholly_with_themselves_and_less_the_higher_they_differ():
+    scores = np.arange(20.0)[::-1]
+    at_top, at_end = scores.copy(), scores.copy()
+    at_top[[0, 1]], at_end[[18, 19]] = scores[[1, 0]], scores[[19, 18]]
+
+    assert rank_biased_overlap(scores, 2 * scores + 7) == pytest.approx(1)
+    assert rank_biased_overlap(scores, at_top) < rank_biased_overlap(scores, at_end) < 1
+    assert rank_biased_overlap(scores, -scores) < 0.5
+    # Kendall's tau counts both swaps the same.
+    assert kendall_tau(scores, at_top) == kendall_tau(scores, at_end) == pytest.approx(1 - 2 / 190)
+
+
+def test_tau_goes_from_reversed_to_equal_and_a_model_without_an_order_agrees_with_none():
+    assert kendall_tau([1, 2, 3], [1, 2, 3]) == 1
+    assert kendall_tau([1, 2, 3], [3, 2, 1]) == -1
+    assert kendall_tau([1], [2]) == 1
+    assert kendall_tau([1, 1], [1, 2]) == kendall_tau([1, 2], [np.nan, np.nan]) == 0

@@ -1,0 +1,99 @@
+"""Loading a pre-trained encoder: quietly, as far as the config asks, or with a sentence that names what is wrong."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AlbertConfig,
+    AlbertModel,
+    BertConfig,
+    BertModel,
+    DistilBertConfig,
+    DistilBertModel,
+    PreTrainedModel,
+)
+
+from rayrank.core.config import EncoderConfig, StrmConfig
+from rayrank.core.errors import ConfigError
+from rayrank.models.batches import PaddedBatch
+from rayrank.models.encoder import Encoder, load_encoder
+from rayrank.text.words import CONTINUES, STARTS
+
+VOCABULARY = 40
+WORDS = np.array([STARTS] * 25 + [CONTINUES] * 15, np.int8)
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 32,
+}
+IDS = torch.tensor([[1, 30, 31, 2, 3], [4, 5, 33, 6, 7]])
+BATCH = PaddedBatch(IDS, torch.ones_like(IDS), torch.zeros_like(IDS))
+
+
+def bert() -> BertModel:
+    torch.manual_seed(0)
+    return BertModel(BertConfig(**SIZES))
+
+
+def saved(model: PreTrainedModel, folder: Path) -> EncoderConfig:
+    model.save_pretrained(folder)
+    return EncoderConfig(name=str(folder), dropout=0)
+
+
+def test_loading_says_nothing_and_leaves_the_settings_of_transformers_as_they_were(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = saved(bert(), tmp_path)
+    level = logging.getLogger("transformers").level
+    capfd.readouterr()
+
+    loaded = load_encoder(config, WORDS)
+
+    assert capfd.readouterr() == ("", "")
+    assert logging.getLogger("transformers").level == level
+    with torch.no_grad():
+        assert torch.equal(loaded.eval()(BATCH), Encoder(bert().eval(), WORDS)(BATCH))
+
+
+def test_more_layers_than_the_encoder_has_are_refused_by_name(tmp_path: Path) -> None:
+    config = saved(bert(), tmp_path).model_copy(update={"layers": 40})
+
+    with pytest.raises(ConfigError, match=r"encoder\.layers=40 cannot be used: .* has 3; lower encoder\.layers"):
+        load_encoder(config, WORDS)
+
+
+def test_a_repeated_layer_cannot_be_cut(tmp_path: Path) -> None:
+    config = saved(AlbertModel(AlbertConfig(**SIZES, embedding_size=8)), tmp_path).model_copy(update={"layers": 2})
+
+    with pytest.raises(ConfigError, match=r"encoder\.layers=2 cannot be used: AlbertModel has one layer .* leave enc"):
+        load_encoder(config, WORDS)
+
+
+def test_the_first_layers_alone_number_the_layers_of_strm(tmp_path: Path) -> None:
+    config = saved(bert(), tmp_path).model_copy(update={"layers": 2})
+
+    assert list(load_encoder(config, WORDS, StrmConfig(first_layer=1)).layers) == [1]
+    with pytest.raises(ConfigError, match=r"strm\.last_layer=2 cannot be used: the encoder has 2 layers"):
+        load_encoder(config, WORDS, StrmConfig(last_layer=2))
+
+
+def test_weights_that_do_not_belong_to_their_config_are_refused(tmp_path: Path) -> None:
+    config = saved(bert(), tmp_path)
+    BertConfig(**{**SIZES, "num_hidden_layers": 4}).save_pretrained(tmp_path)
+
+    with pytest.raises(ConfigError, match=r"encoder\.name=.* cannot be used: 16 weights of BertModel are not in it"):
+        load_encoder(config, WORDS)
+
+
+def test_an_encoder_of_another_kind_is_refused_by_name(tmp_path: Path) -> None:
+    sizes = {"vocab_size": VOCABULARY, "dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32}
+    config = saved(DistilBertModel(DistilBertConfig(**sizes)), tmp_path)
+
+    with pytest.raises(ConfigError, match=r"encoder\.name=.* cannot be loaded: .* such as BERT, RoBERTa or ELECTRA"):
+        load_encoder(config, WORDS)

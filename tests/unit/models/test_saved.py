@@ -1,0 +1,60 @@
+"""A stored model is the model."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertModel
+
+from rayrank.core.artifacts import Artifact
+from rayrank.core.config import PipelineConfig, StrmConfig
+from rayrank.models.batches import PaddedBatch
+from rayrank.models.encoder import Encoder
+from rayrank.models.pretraining import PretrainingModel
+from rayrank.models.reranker import Reranker
+from rayrank.models.saved import load_pretrained, load_reranker, save
+
+WORDS = np.array([2, 2, 2] + [1, 0] * 20, np.int8)
+
+
+def encoder(strm: StrmConfig) -> Encoder:
+    config = BertConfig(
+        vocab_size=43, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=16, attn_implementation="sdpa",
+    )  # fmt: skip
+    return Encoder(BertModel(config), WORDS, strm)
+
+
+def batch() -> PaddedBatch:
+    ids = torch.randint(3, 43, (4, 10), generator=torch.Generator().manual_seed(1))
+    return PaddedBatch(ids, torch.ones_like(ids), torch.zeros_like(ids))
+
+
+@pytest.mark.parametrize(
+    "strm", [StrmConfig(), StrmConfig(form="off"), StrmConfig(form="bias"), StrmConfig(first_layer=1)]
+)
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_reranker_scores_the_same_bit_for_bit(strm: StrmConfig, outputs: int, tmp_path: Path) -> None:
+    artifact = Artifact(str(tmp_path), "pointwise", "key")
+    model = Reranker(encoder(strm), outputs).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    save(artifact, model.encoder.base.config, model.state_dict())
+
+    again = load_reranker(artifact, PipelineConfig(strm=strm), WORDS)
+
+    with torch.inference_mode():
+        assert torch.equal(again(batch()), model(batch()))
+    assert not again.training
+
+
+def test_the_encoder_comes_out_of_a_pretrained_model_without_its_heads(tmp_path: Path) -> None:
+    artifact = Artifact(str(tmp_path), "pretrain", "key")
+    model = PretrainingModel(encoder(StrmConfig())).eval()
+    save(artifact, model.encoder.base.config, model.state_dict())
+
+    again = load_pretrained(artifact, PipelineConfig(), WORDS).eval()
+
+    with torch.inference_mode():
+        assert torch.equal(again(batch()), model.encoder(batch()))

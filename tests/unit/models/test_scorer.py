@@ -1,0 +1,96 @@
+"""Scores come in the caller's order, however pairs are put into batches."""
+
+import numpy as np
+import pytest
+import torch
+
+from rayrank.core.config import StrmConfig
+from rayrank.models.attention.packed import BLOCK
+from rayrank.models.batches import PaddedBatch, PairTexts
+from rayrank.models.inference.scorer import Scorer, aligned
+from rayrank.text.pairs import Ragged
+from tests.unit.models.conftest import CPU, FORMS, PAD, SEP, model, rows, texts
+
+
+def test_scores_come_in_the_callers_order_whatever_the_budget() -> None:
+    source, (queries, passages), reranker = texts(), rows(50), model(StrmConfig())
+    with torch.no_grad():
+        alone = np.concatenate(
+            [reranker(source.padded(queries[[row]], passages[[row]], CPU))[:, 0] for row in range(50)]
+        )
+
+    for tokens in (1, 100, 5000):
+        assert np.allclose(Scorer(reranker, source, tokens)(queries, passages), alone, atol=1e-5)
+
+
+def test_where_memory_runs_out_batches_become_smaller_and_every_pair_is_scored() -> None:
+    source, (queries, passages), reranker = texts(), rows(50), model(StrmConfig())
+    whole = Scorer(reranker, source)(queries, passages)
+    sizes = []
+
+    def little_memory(module: torch.nn.Module, given: tuple[PaddedBatch]) -> None:
+        sizes.append(given[0].ids.numel())
+        if sizes[-1] > 200:
+            raise torch.OutOfMemoryError
+
+    reranker.register_forward_pre_hook(little_memory)
+    scorer = Scorer(reranker, source, tokens=1000)
+
+    assert np.allclose(scorer(queries, passages), whole, atol=1e-5)
+    assert 100 < scorer.tokens <= 200
+    sizes.clear()
+    scorer(queries, passages)
+    assert max(sizes) <= 200
+    reranker.register_forward_pre_hook(lambda module, given: (_ for _ in ()).throw(torch.OutOfMemoryError))
+    with pytest.raises(torch.OutOfMemoryError):
+        scorer(queries, passages)
+
+
+def test_where_no_row_is_small_enough_for_the_memory_that_is_said() -> None:
+    source, reranker = texts(length=24), model(StrmConfig())
+    packed = Scorer(reranker, source)
+    packed.packs = True
+    packed.tokens = packed._fitting(1000)
+    reranker.register_forward_pre_hook(lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError))
+    with pytest.raises(torch.OutOfMemoryError):
+        packed(*rows(50))
+    assert packed.tokens == 2 * BLOCK
+
+
+@pytest.mark.parametrize("tokens", [64, 130, 320])
+@pytest.mark.parametrize("form", FORMS)
+def test_packed_rows_give_scores_in_the_callers_order(form: str, tokens: int) -> None:
+    source, reranker, order = texts(), model(FORMS[form]), np.random.default_rng(1).permutation(40)
+    queries, passages = (
+        Ragged.of([of[row] for row in chosen])
+        for of, chosen in zip((source.starts, source.passages), rows(40), strict=True)
+    )
+    source = PairTexts(queries, passages, source.length, PAD, SEP)
+    expected = Scorer(reranker, source)(order, order)
+    # As on a GPU.
+    packed = Scorer(reranker, source)
+    packed.packs = True
+    packed.tokens = packed._fitting(tokens)
+
+    sizes = []
+    reranker.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0].ids)))
+    assert packed.tokens % BLOCK == 0
+    assert np.allclose(packed(order, order), expected, atol=1e-5)
+    assert 0 < packed.num_whole() < 40
+    # Rows are no longer than what they hold, but for a block, and two blocks at least.
+    filled = source.lengths(order, order).sum()
+    assert max(sizes) <= packed.tokens
+    assert sum(sizes) < filled + 2 * BLOCK * len(sizes)
+    assert min(sizes) >= 2 * BLOCK
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 63, 1285])
+def test_aligned_sequences_are_all_there_and_most_begin_or_end_with_a_block(count: int) -> None:
+    lengths = np.random.default_rng(count).integers(5, 181, count)
+    order = aligned(lengths)
+
+    assert sorted(order) == list(range(count))
+    if count > 1000:
+        shares = [np.mean(np.cumsum(chosen) % BLOCK == 0) for chosen in (lengths, lengths[order])]
+        assert shares[0] < 0.05
+        assert shares[1] > 0.4

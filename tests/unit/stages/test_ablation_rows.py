@@ -1,0 +1,85 @@
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from jobs.ablate import run
+from rayrank.core import flow
+from rayrank.core.artifacts import Store
+from rayrank.core.errors import ConfigError
+from rayrank.core.overrides import apply
+from rayrank.core.presets import PRESETS
+from rayrank.stages.ablation import FULL, RowSpec, _configured, device_seconds, table_one
+
+
+def names(preset: str) -> list[str]:
+    return [row.name for row in table_one(PRESETS[preset]())]
+
+
+def test_the_paper_has_all_rows_of_its_table_and_one_with_the_first_stage() -> None:
+    parts = ["pre-training", "pointwise", "query type", "noise reduction", "listwise", "STRM"]
+    assert names("paper") == ["BM25", "+ BERT", FULL, *(f"- {part}" for part in parts), "+ BM25 score"]
+
+
+@pytest.mark.parametrize(
+    ("preset", "missing"), [("minilm", {"STRM"}), ("monobert", {"STRM", "pre-training", "query type", "listwise"})]
+)
+def test_a_row_that_measures_what_another_does_is_left_out(preset: str, missing: set[str]) -> None:
+    assert set(names("paper")) - set(names(preset)) == {f"- {part}" for part in missing}
+
+
+def test_the_row_with_the_first_stage_blends_it_into_the_full_model() -> None:
+    for preset in ("paper", "monobert"):
+        row = next(row for row in table_one(PRESETS[preset]()) if row.name == "+ BM25 score")
+        config = apply(PRESETS[preset]().model_dump(), {**row.changes, "evaluate.run": row.run})
+        assert "rank_listwise" in flow.plan("evaluate", config)
+
+
+def test_candidates_that_come_in_no_order_have_no_row_for_their_scores() -> None:
+    config = apply(PRESETS["paper"]().model_dump(), {"candidates.first_stage": "provided"})
+    assert not [row for row in table_one(config) if row.run == "fused"]
+
+
+def test_lists_without_the_pointwise_phase_have_its_epochs() -> None:
+    row = next(row for row in table_one(PRESETS["paper"]()) if row.name == "- pointwise")
+    assert row.changes["listwise.epochs"] == 6
+    alone = apply(PRESETS["paper"]().model_dump(), {"listwise.start": "encoder"})
+    assert "- pointwise" not in [row.name for row in table_one(alone)]
+
+
+def test_a_phase_that_is_not_the_last_makes_the_same_model() -> None:
+    config = PRESETS["monobert"]()
+    other = apply(config.model_dump(), {"listwise.enabled": not config.listwise.enabled})
+    assert flow.key("listwise", config) == flow.key("listwise", other)
+
+
+def test_what_a_row_names_is_told_by_its_content(tmp_path: Path) -> None:
+    config, keys = PRESETS["demo"](), []
+    for content in ("LOC:city where is it", "HUM:ind who was it"):
+        (tmp_path / "labels").write_text(content)
+        labels = {"query_types.predict": "trained", "typer.labels": str(tmp_path / "labels")}
+        keys.append(flow.key("listwise", _configured(config, RowSpec("typed", labels, "drbert"), 13)))
+    assert keys[0] != keys[1]
+    with pytest.raises(ConfigError, match=r"The run fuzed cannot be read: No such file .* or one of bm25,"):
+        _configured(config, RowSpec("blended", {}, "fuzed"), 13)
+
+
+@pytest.mark.parametrize("key", ["training.seed", "dataset.source"])
+def test_a_row_cannot_change_what_all_rows_share(key: str, tmp_path: Path) -> None:
+    arguments = Namespace(seeds=1, parallel=1, only=None, row=[f"other: {key}=7"])
+    with pytest.raises(ConfigError, match=f"--row 'other' cannot change {key}: all rows have the same data and seeds"):
+        run(arguments, PRESETS["demo"](), Store(str(tmp_path)))
+
+
+def test_a_share_of_a_gpu_counts_as_that_share(tmp_path: Path) -> None:
+    config = apply(PRESETS["demo"]().model_dump(), {"evaluate.run": "drbert", "evaluate.baseline": ""})
+    store = Store(str(tmp_path))
+    facts = {
+        "pointwise": {"train_seconds": 40.0, "num_workers": 2, "gpus": 0.25},
+        "listwise": {"train_seconds": 30.0, "num_workers": 1, "gpus": 0},
+        "noise": {"score_seconds": 8.0, "gpus": 0.5},
+    }
+    for stage in flow.plan("evaluate", config):
+        store.finish(store.artifact(stage, config), config, 0.0, facts.get(stage, {}))
+
+    assert device_seconds([config], store) == pytest.approx(2 * 40 / 4 + 30 + 8 / 2)
