@@ -30,13 +30,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.made import write_beir
+from rayrank.cluster.connection import start_ray
 from rayrank.core.artifacts import Store
 from rayrank.core.config import CandidatesConfig, DatasetConfig, PipelineConfig, ResourcesConfig
 from rayrank.core.records import CANDIDATES
 from rayrank.data.sources import fingerprint, open_source
 from rayrank.retrieval.lucene import java
 from rayrank.stages import candidates, corpus, index
-from rayrank.stages.cluster import start_ray
 
 VOCABULARY = 50_000
 

@@ -21,6 +21,7 @@ import ray
 import torch
 
 from benchmarks.made import write_beir
+from rayrank.cluster.connection import start_ray
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import DatasetConfig, InputConfig, PipelineConfig, PretrainConfig, StrmConfig
 from rayrank.core.records import CANDIDATES
@@ -31,7 +32,6 @@ from rayrank.models.inference.scorer import Scorer, hasten
 from rayrank.models.reranker import Reranker
 from rayrank.models.saved import load_reranker, save
 from rayrank.stages import corpus, noise
-from rayrank.stages.cluster import start_ray
 from rayrank.text.words import word_table
 from rayrank.training.setups import inputs_of, tokenizer_of
 

@@ -3,12 +3,13 @@
 Rows share every artifact they can. A row of your own changes settings of the full model:
 
   --row 'late STRM: strm.first_layer=2'   --row 'more negatives: listwise.negatives=15 noise.threshold=0.8'
-  --row 'half BM25: evaluate.run=fused fusion.weight=0.5'
+  --row 'half BM25: evaluate.run=fused runs.fused.weight=0.5'
 """
 
 from typing import Any
 
 from jobs.entry import Arguments, parser, run_task
+from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
@@ -35,16 +36,16 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
         if getattr(arguments, name) < 1:
             raise ConfigError(f"--{name} {getattr(arguments, name)} cannot be used: at least 1.")
     rows = ablation.table_one(config)
-    known = [row.name for row in rows]
+    known, full = [row.name for row in rows], ablation.full_run(config)
     if unknown := set(arguments.only or known).difference(known):
         raise ConfigError(f"--only {unknown.pop()} is no row: choose among {', '.join(known)}.")
-    rows = [row for row in rows if row.name in (arguments.only or known) or row.name == ablation.FULL]
+    rows = [row for row in rows if row.name in (arguments.only or known) or row.name == flow.title(full, config)]
     for name, changes in map(changes_of, arguments.row):
         if shared := next((key for key in changes if key == "training.seed" or key.startswith("dataset.")), ""):
             raise ConfigError(
                 f"--row {name!r} cannot change {shared}: all rows have the same data and seeds; use --set, or --seeds."
             )
-        rows.append(ablation.RowSpec(name, changes, changes.pop("evaluate.run", "drbert")))
+        rows.append(ablation.RowSpec(name, changes, changes.pop("evaluate.run", full)))
     seeds = [config.training.seed + number for number in range(arguments.seeds)]
     table = ablation.run(config, store, rows, seeds, arguments.parallel)
     folder = Artifact(store.root, "ablation", ablation.digest(config, rows, seeds))

@@ -10,7 +10,6 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +50,7 @@ def configure(arguments: Arguments, extra: Sequence[str] = ()) -> PipelineConfig
     config = overrides.build(arguments.preset, arguments.config, [*named, *arguments.set, *extra])
     source = absolute(config.dataset.source)
     dataset = config.dataset.model_copy(update={"source": source})
-    provided = config.candidates.first_stage == "provided"
-    dataset = dataset.model_copy(update={"fingerprint": fingerprint(open_source(dataset), provided)})
+    dataset = dataset.model_copy(update={"fingerprint": fingerprint(open_source(dataset))})
     return digested(config.model_copy(update={"dataset": dataset}))
 
 
@@ -106,11 +104,12 @@ def _run_stages(arguments: Arguments, plan: Sequence[tuple[str, PipelineConfig]]
     # Imported only now, as the stages are below: with Ray and SciPy behind them they take seconds, and a typo is
     # answered at once.
     from jobs.summary import show, summarise
+    from rayrank.stages.make import make
 
-    results: list[tuple[Artifact, bool]] = []
-    for stage, config in plan:
-        reused = store.find(stage, config) is not None
-        results.append((import_module(f"rayrank.stages.{stage}").run(config, store), reused))
+    results: list[tuple[str, Artifact, bool]] = []
+    for name, config in plan:
+        reused = store.find(name, config) is not None
+        results.append((name, make(name, config, store), reused))
     summary = summarise(results, log_file)
     with redirect_stdout(sys.__stdout__):
         show(summary)

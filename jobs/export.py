@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from jobs.entry import parser, run_task
+from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
-from rayrank.core.errors import StorageError
-from rayrank.core.flow import last_run
+from rayrank.core.errors import ConfigError, StorageError
 
 
 def run(output: str, chosen: str | None, license_name: str, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Export the model and return the facts to show; with torch behind it, so imported once the settings are right."""
-    from rayrank.bundle.card import STAGES, gather, write_card
+    from rayrank.bundle.card import gather, model_stage, write_card
     from rayrank.bundle.export import check_output, export, is_portable, settings_of
     from rayrank.models.saved import load_reranker
     from rayrank.stages.export_checks import companions, first_stage_weight
@@ -23,8 +23,8 @@ def run(output: str, chosen: str | None, license_name: str, config: PipelineConf
 
     _check_place(output)
     check_output(output)
-    name = chosen or last_run(config)
-    artifact = store.require(STAGES[name], config)
+    name = _ranker(chosen, config)
+    artifact = store.require(model_stage(name, config), config)
     tokenizer = load_tokenizer(store.require("corpus", config).local("tokenizer"))
     model = load_reranker(artifact, config, word_table(tokenizer))
     origin = gather(name, config, store, license_name)
@@ -64,6 +64,14 @@ def run(output: str, chosen: str | None, license_name: str, config: PipelineConf
     }
 
 
+def _ranker(chosen: str | None, config: PipelineConfig) -> str:
+    """Return the run whose model is exported: the named one, or the last one that a trained model ranks."""
+    names = flow.rankers(config)
+    if not names or (chosen and chosen not in names):
+        raise ConfigError(f"--model {chosen} cannot be exported: choose a run of kind rerank: {', '.join(names)}.")
+    return chosen or names[-1]
+
+
 def _about_types(labelled: int, has_typer: bool) -> list[str]:
     if not labelled or has_typer:
         return []
@@ -82,7 +90,7 @@ def _check_place(output: str) -> None:
 if __name__ == "__main__":
     options = parser(__doc__)
     options.add_argument("--output", required=True, metavar="DIR", help="a folder that is new or empty")
-    options.add_argument("--model", choices=["pointwise", "drbert"], help="the last phase of the settings by default")
+    options.add_argument("--model", metavar="RUN", help="the run whose model it is; the last one by default")
     options.add_argument("--license", default="unknown", help="for the model card; default %(default)s")
     arguments = options.parse_args()
     run_task(arguments, lambda config, store: run(arguments.output, arguments.model, arguments.license, config, store))

@@ -3,27 +3,24 @@
 import shlex
 
 from jobs.entry import Arguments, parser, run_job
+from rayrank.core import flow
 from rayrank.core.config import PipelineConfig
-from rayrank.core.flow import FLOW, last_run, plan
 from rayrank.core.progress import say
 
 
 def whole(config: PipelineConfig) -> list[tuple[str, PipelineConfig]]:
-    """Return every stage the configuration needs, then one evaluation a run, each against the first stage."""
+    """Return every stage and run the configuration needs, then one evaluation a run, each against the first stage."""
     first = config.candidates.first_stage
-    # Candidates that come with a dataset come in no order, and would leave the model's as it is.
-    blended = ["fused"] if first == "bm25" or config.fusion.weight else []
-    stages: dict[tuple[str, PipelineConfig], None] = {}
-    for run in dict.fromkeys([first, "pointwise", last_run(config), *blended]):
-        chosen = {"run": run, "baseline": "" if run == first else first}
-        evaluated = config.model_copy(update={"evaluate": config.evaluate.model_copy(update=chosen)})
-        *before, last = plan("evaluate", evaluated)
-        stages.update(dict.fromkeys((stage, config) for stage in before))
-        stages[last, evaluated] = None
-    if config.listwise.enabled and config.noise.threshold < 1:
-        stages["noise_report", config] = None
+    wanted: dict[tuple[str, str], PipelineConfig] = {}
     # The first stage is measured before anything is trained: a split that is not there is a matter of seconds.
-    return list(stages)
+    for name in dict.fromkeys([first, *flow.used_runs(config)]):
+        chosen = {"run": name, "baseline": "" if name == first else first}
+        evaluated = config.model_copy(update={"evaluate": config.evaluate.model_copy(update=chosen)})
+        for node in flow.plan("evaluate", evaluated):
+            wanted.setdefault((node, flow.key(node, evaluated)), evaluated if node == "evaluate" else config)
+    if any(flow.node(flow.NOISE, config) == node for node, _ in wanted):
+        wanted["noise_report", ""] = config
+    return [(node, each) for (node, _), each in wanted.items()]
 
 
 def next_steps(arguments: Arguments) -> list[str]:
@@ -37,10 +34,10 @@ def next_steps(arguments: Arguments) -> list[str]:
 
 if __name__ == "__main__":
     options = parser(__doc__)
-    options.add_argument("--until", choices=list(FLOW), help="the last stage to run, with all that it needs")
+    options.add_argument("--until", metavar="NAME", help="the last stage or run to make, with all that it needs")
     arguments = options.parse_args()
     if arguments.until:
-        run_job(arguments, lambda config: [(stage, config) for stage in plan(arguments.until, config)])
+        run_job(arguments, lambda config: [(node, config) for node in flow.plan(arguments.until, config)])
     else:
         run_job(arguments, whole)
         say("\n".join(["next, to serve it:", *next_steps(arguments)]))

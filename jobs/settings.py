@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel
 
 from rayrank.core.errors import RayrankError
-from rayrank.core.overrides import build
+from rayrank.core.overrides import build, removed_runs
 from rayrank.core.presets import PRESETS
 from rayrank.core.progress import say
 
@@ -22,13 +22,24 @@ def lines(section: BaseModel, indent: str = "") -> Iterator[str]:
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         if isinstance(value, BaseModel):
-            yield from ("", f"{indent}# {type(value).__doc__}", f"{indent}{name}:")
-            yield from lines(value, f"{indent}  ")
+            yield from _within(name, value, indent)
+        elif isinstance(value, dict):
+            yield from ("", f"{indent}# Runs by name, each a ranked list per query.", f"{indent}{name}:")
+            for entry, settings in value.items():
+                yield from _within(entry, settings, f"{indent}  ")
+            for entry in removed_runs(value):
+                yield f"{indent}  {entry}: null"
         # Digests are found out when a run starts.
         elif name != "fingerprint":
-            written = yaml.safe_dump({name: value}, width=1000, allow_unicode=True).strip()
+            text = yaml.safe_dump([value], width=1000, allow_unicode=True, default_flow_style=True).strip()[1:-1]
+            written = f"{name}: {text}"
             said = f"# {field.description}" if field.description else ""
             yield f"{f'{indent}{written}':<{COMMENTS}}  {said}".rstrip()
+
+
+def _within(name: str, section: BaseModel, indent: str) -> Iterator[str]:
+    yield from ("", f"{indent}# {' '.join((type(section).__doc__ or '').split())}", f"{indent}{name}:")
+    yield from lines(section, f"{indent}  ")
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@ import tempfile
 import pyarrow as pa
 
 from rayrank.core.artifacts import Artifact
-from rayrank.core.config import CandidatesConfig, IndexConfig
+from rayrank.core.config import IndexConfig
 from rayrank.core.errors import ConfigError
 from rayrank.data.ids import Lookup
-from rayrank.retrieval.lucene import Searcher
+from rayrank.retrieval.lucene import Bm25, Searcher
 from serve.config import SearchConfig
 from serve.records import Hit
 
@@ -31,7 +31,7 @@ class Finder:
         index, corpus = open_index(config.index)
         manifest = index.manifest
         settings = IndexConfig.model_validate(manifest["config"]["index"])
-        ranking = CandidatesConfig(depth=config.depth, k1=config.k1, b=config.b)
+        ranking = Bm25(config.k1, config.b, config.depth)
         self._search = Searcher(index.local(manifest["lucene"]), settings, ranking)
         self._texts = PassageTexts(corpus)
 

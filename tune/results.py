@@ -17,6 +17,7 @@ from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
+from rayrank.core.overrides import as_file
 from rayrank.data.digests import DIGESTS, varied
 from rayrank.training.ray_train import RUN
 from tune import plots
@@ -58,7 +59,7 @@ def write(folder: Artifact, study: Study, space: Space, config: PipelineConfig, 
 
 def best_yaml(config: PipelineConfig, changes: Changes, headline: str) -> str:
     """Return a whole configuration for --config, without what belongs to the machine or is found out anew."""
-    values = varied(config, changes).model_dump(mode="json")
+    values = as_file(varied(config, changes))
     del values["resources"]
     for section in ("dataset", "text", "encoder", "typer", "evaluate"):
         del values[section]["fingerprint"]

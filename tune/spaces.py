@@ -76,7 +76,9 @@ def open_space(name: str, config: PipelineConfig, grid: bool = False) -> Space:
 
 def own_value(config: PipelineConfig, key: str) -> Any:
     """Return the value a dotted key has."""
-    return reduce(getattr, key.split("."), config)
+    return reduce(
+        lambda place, name: place[name] if isinstance(place, dict) else getattr(place, name), key.split("."), config
+    )
 
 
 def _default(config: PipelineConfig) -> dict[str, Any]:

@@ -32,8 +32,8 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
     """Run what is left of the sweep, write its results, and return them in short."""
     from tune.spaces import open_space
 
-    if not config.listwise.enabled:
-        raise ConfigError("listwise.enabled=false leaves a sweep nothing to train: --set listwise.enabled=true.")
+    if not any(getattr(settings, "model", "") == "listwise" for settings in config.runs.values()):
+        raise ConfigError("A sweep trains listwise models, and no run has model=listwise: add one to runs.")
     space = open_space(arguments.space, config, arguments.grid)
     points = space.points(config)
     trials = _num_trials(arguments.trials, len(points) if space.grid else None)
@@ -85,7 +85,7 @@ def execute(
     """Make what all trials share, then run those that are missing, as many at once as there is room for."""
     import optuna
 
-    from rayrank.stages.cluster import start_ray
+    from rayrank.cluster.connection import start_ray
     from rayrank.stages.graph import make_all
     from tune import results
     from tune.busy import watched

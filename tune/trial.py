@@ -2,7 +2,6 @@
 
 import logging
 import time
-from importlib import import_module
 from typing import Any
 
 import ray
@@ -13,7 +12,8 @@ from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, RayrankError, StoppedEarly
 from rayrank.data.digests import varied
-from rayrank.stages import listwise, rank_listwise
+from rayrank.stages import listwise
+from rayrank.stages.make import make
 from rayrank.training.loop import Log
 from rayrank.training.ray_train import LostWorkers
 from tune.search import EPOCH, OUTCOME, REASON
@@ -55,6 +55,12 @@ class _Told:
         return self._rungs is None or bool(ray.get(self._rungs.goes_on.remote(self._name, epoch, line.dev)))
 
 
+def listwise_run(config: PipelineConfig) -> str:
+    """Return the run that the listwise model ranks, which is what a sweep improves."""
+    settings: Any = config.runs
+    return [name for name in flow.rankers(config) if settings[name].model == "listwise"][-1]
+
+
 def missing(changes: Changes, base: PipelineConfig, store: Store) -> set[tuple[str, str]]:
     """Return the artifacts a trial would make: stages and keys; none, if its settings cannot be used together."""
     try:
@@ -69,13 +75,13 @@ def missing(changes: Changes, base: PipelineConfig, store: Store) -> set[tuple[s
 def _figures(config: PipelineConfig, store: Store, cost: bool, told: _Told) -> dict[str, Any]:
     started = time.monotonic()
     for stage in flow.plan("listwise", config)[:-1]:
-        import_module(f"rayrank.stages.{stage}").run(config, store)
+        make(stage, config, store)
     artifact = listwise.run(config, store, told)
     manifest = artifact.manifest
     facts = {name: manifest[name] for name in ("train_seconds", "num_steps", "best_step", "device", "key")}
     figures = {DEV: manifest["dev"], EPOCH: config.listwise.epochs, OUTCOME: "finished"}
     if cost:
-        scored = rank_listwise.run(config, store).manifest
+        scored = make(flow.run_node(listwise_run(config), config), config, store).manifest
         facts["pairs_per_s"] = scored["num_candidates"] / scored["score_seconds"]
         figures[COST] = 1000 * config.candidates.depth / facts["pairs_per_s"]
     facts["seconds"] = round(time.monotonic() - started, 2)

@@ -13,7 +13,7 @@ import ray
 import torch
 from transformers import BertConfig, BertModel
 
-from rayrank.stages.cluster import start_ray
+from rayrank.cluster.connection import start_ray
 
 SETTINGS = [
     "dataset.demo.subjects=20", "candidates.depth=10", "encoder.layers=1", "encoder.dropout=0.1",

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from rayrank.cluster.connection import node_cpus, threads_on_a_node
+from rayrank.cluster.partitions import PartitionWorker, make_missing
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, StorageError
-from rayrank.stages.cluster import node_cpus, threads_on_a_node
-from rayrank.stages.partitions import PartitionWorker, make_missing
 
 
 def test_bm25_on_insuranceqa_is_what_an_independent_bm25_gives(shared_data: Path, tmp_path: Path) -> None:

@@ -11,12 +11,11 @@ from rayrank.bundle.export import Settings
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import MINILM, PipelineConfig
+from rayrank.core.run_kinds import RunSettings, kind_named
 from rayrank.measure.significance import Comparison, Interval
 from rayrank.reports.table import Row, metrics_table
 from rayrank.scores.calibration import Calibration
 
-STAGES = {"pointwise": "pointwise", "drbert": "listwise"}
-"""The models that can be exported, and the stage that trains each."""
 _PHASES = ("pretrain", "pointwise", "listwise")
 _PACKAGED = {MINILM: "sentence-transformers/all-MiniLM-L6-v2"}
 _TITLES = {"pretrain": "pre-training", "pointwise": "pointwise", "listwise": "listwise"}
@@ -35,7 +34,8 @@ class Phase:
 class Provenance:
     """Where a model comes from."""
 
-    model: str
+    title: str
+    """What tables call the model's run."""
     encoder: str
     dataset: str
     corpus: Mapping[str, Any]
@@ -52,19 +52,18 @@ class Provenance:
 
 def gather(model: str, config: PipelineConfig, store: Store, license_name: str) -> Provenance:
     """Return what storage knows of a trained model and of how it did."""
-    stage = STAGES[model]
+    stage = model_stage(model, config)
     phases = [name for name in flow.plan(stage, config) if name in _PHASES]
     types = store.find("query_types", config) if config.input.query_type else None
-    runs = {model: flow.RUNS[model]}
-    if model == flow.last_run(config):
-        runs["fused"] = flow.RUNS["fused"]
+    runs = [model, *(name for name, settings in config.runs.items() if model in _combined(settings))]
+    nodes = {name: flow.run_node(name, config) for name in runs}
     measured = [artifact.manifest for artifact in store.finished("evaluate")]
     return Provenance(
-        model=model,
+        title=flow.title(model, config),
         encoder=config.encoder.name,
         dataset=_without_folder(config.dataset.source),
         corpus=store.require("corpus", config).manifest,
-        first_stage=config.candidates.first_stage,
+        first_stage=flow.title(config.candidates.first_stage, config),
         depth=config.candidates.depth,
         phases=[
             Phase(name, getattr(config, name).model_dump(mode="json"), found.manifest if found else {})
@@ -75,13 +74,24 @@ def gather(model: str, config: PipelineConfig, store: Store, license_name: str) 
         evaluations=[
             manifest
             for manifest in measured
-            if (made_by := runs.get(manifest["run"])) and manifest["inputs"].get(made_by) == flow.key(made_by, config)
+            if (node := nodes.get(manifest["run"])) and manifest["inputs"].get(node) == flow.key(node, config)
         ],
         query_types=types.manifest if types else {},
         revision=store.require(stage, config).manifest["revision"],
         license=license_name,
         layers=config.encoder.layers,
     )
+
+
+def model_stage(run: str, config: PipelineConfig) -> str:
+    """Return the training phase whose model ranks a run."""
+    settings: Any = config.runs[run]
+    return str(settings.model)
+
+
+def _combined(settings: RunSettings) -> tuple[str, ...]:
+    """Return the runs that a combiner reads; none for other kinds."""
+    return kind_named(settings.kind).reads(settings) if settings.kind == "interpolate" else ()
 
 
 def write_card(
@@ -107,7 +117,7 @@ def write_card(
 
 def _front_matter(origin: Provenance, settings: Settings, portable: bool) -> str:
     tags = ["reranker", "text-ranking", "rayrank", *(["cross-encoder", "sentence-transformers"] if portable else [])]
-    tags += ["dr-bert"] if origin.model == "drbert" else []
+    tags += ["dr-bert"] if any(phase.name == "listwise" for phase in origin.phases) else []
     tags += ["strm"] if settings.strm.form != "off" else []
     values: dict[str, Any] = {
         "license": origin.license,
@@ -133,7 +143,7 @@ def _without_folder(source: str) -> str:
 
 
 def _title(origin: Provenance) -> str:
-    return f"{'DR-BERT' if origin.model == 'drbert' else 'Pointwise'} re-ranker for {origin.dataset}"
+    return f"{origin.title} re-ranker for {origin.dataset}"
 
 
 def _summary(origin: Provenance, settings: Settings) -> str:

@@ -165,20 +165,21 @@ class Store:
                 f"--storage {root} cannot be written: {reason}; name a folder or bucket that can."
             ) from None
 
-    def artifact(self, stage: str, config: PipelineConfig) -> Artifact:
-        """Return the folder a stage's result belongs in, finished or not."""
-        return Artifact(self.root, stage, flow.key(stage, config))
+    def artifact(self, name: str, config: PipelineConfig) -> Artifact:
+        """Return the folder that the result of a stage or a run belongs in, finished or not."""
+        return Artifact(self.root, flow.describe(name, config).folder, flow.key(name, config))
 
-    def find(self, stage: str, config: PipelineConfig) -> Artifact | None:
+    def find(self, name: str, config: PipelineConfig) -> Artifact | None:
         """Return a finished artifact, or nothing."""
-        artifact = self.artifact(stage, config)
+        artifact = self.artifact(name, config)
         return artifact if artifact.exists() else None
 
-    def require(self, stage: str, config: PipelineConfig) -> Artifact:
+    def require(self, name: str, config: PipelineConfig) -> Artifact:
         """Return a finished artifact, or say which job makes it."""
-        artifact = self.find(stage, config)
+        artifact = self.find(name, config)
         if artifact is None:
-            raise MissingArtifact(stage, job=f"python -m {flow.FLOW[stage].job}")
+            job = flow.describe(name, config).job
+            raise MissingArtifact(name.removeprefix(flow.RUN), job=f"python -m {job}")
         return artifact
 
     def finished(self, stage: str) -> Iterator[Artifact]:
@@ -190,18 +191,20 @@ class Store:
                 if artifact.exists():
                     yield artifact
 
-    def finish(self, artifact: Artifact, config: PipelineConfig, started: float, facts: dict[str, Any]) -> Artifact:
-        """Write the manifest, which is what makes the artifact exist."""
-        stage = artifact.stage
+    def finish(
+        self, artifact: Artifact, config: PipelineConfig, started: float, facts: dict[str, Any], node: str = ""
+    ) -> Artifact:
+        """Write the manifest, which is what makes the artifact exist; `node` is the stage's name if empty."""
+        described = flow.describe(node or artifact.stage, config)
         manifest = {
-            "stage": stage,
+            "stage": artifact.stage,
             "key": artifact.key,
-            "version": flow.FLOW[stage].version,
+            "version": described.version,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - started, 2),
             "revision": _revision(),
-            "config": flow.settings(stage, config),
-            "inputs": {name: flow.key(name, config) for name in flow.inputs(stage, config)},
+            "config": described.settings,
+            "inputs": {each: flow.key(each, config) for each in described.inputs},
             **facts,
         }
         artifact.write_json(MANIFEST, manifest)

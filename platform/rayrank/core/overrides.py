@@ -3,11 +3,12 @@
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from rayrank.core import flow
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.presets import PRESETS
@@ -15,6 +16,10 @@ from rayrank.core.presets import PRESETS
 Config = TypeVar("Config", bound=BaseModel)
 
 _RESOLVED = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
+
+
+SHOWN = 16
+"""Settings of a section that a message names at most."""
 
 
 class TextLoader(yaml.SafeLoader):
@@ -44,14 +49,21 @@ def build(preset: str, file: str | None = None, assignments: Sequence[str] = ())
 
 
 def apply(values: dict[str, Any], changes: Mapping[str, Any]) -> PipelineConfig:
-    """Return the run's configuration with dotted keys replaced."""
-    return changed(PipelineConfig, values, changes, option="--set ")
+    """Return a pipeline's configuration with dotted keys replaced."""
+    config = changed(PipelineConfig, values, changes, option="--set ")
+    flow.check(config)
+    return config
 
 
 def changed(model: type[Config], values: dict[str, Any], changes: Mapping[str, Any], option: str = "") -> Config:
     """Return any configuration with dotted keys replaced; `option` is what stands before `key=value` in a command."""
-    known = set(dotted_keys(model))
+    named = {name for name, field in model.model_fields.items() if get_origin(field.annotation) is dict}
+    known = {key for key, _ in flatten(values)}
     for key, value in changes.items():
+        section, _, entry = key.partition(".")
+        if section in named and entry:
+            _change_named(values[section], entry, value)
+            continue
         if key not in known:
             raise ConfigError(_unknown(key, known, model))
         *sections, name = key.split(".")
@@ -66,13 +78,31 @@ def changed(model: type[Config], values: dict[str, Any], changes: Mapping[str, A
         raise ConfigError(_sentence(error, option)) from None
 
 
-def dotted_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Yield every settable key, `section.name`."""
-    for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from dotted_keys(field.annotation, f"{prefix}{name}.")
-        else:
-            yield prefix + name
+def as_file(config: PipelineConfig) -> dict[str, Any]:
+    """Return the content of a file for --config that gives this configuration back, whatever the preset."""
+    values = config.model_dump(mode="json")
+    values["runs"] |= dict.fromkeys(removed_runs(config.runs))
+    return values
+
+
+def removed_runs(runs: Mapping[str, Any]) -> list[str]:
+    """Return the runs that some preset has and these do not; a file says so with no value."""
+    return sorted({name for preset in PRESETS.values() for name in preset().runs} - runs.keys())
+
+
+def _change_named(entries: dict[str, Any], key: str, value: Any) -> None:
+    """Change, add or remove (no value) one entry of a section whose entries the user names, such as `runs`."""
+    name, _, setting = key.partition(".")
+    if not setting:
+        entries.pop(name, None)
+        if value not in (None, ""):
+            entries[name] = value
+        return
+    entry = entries.setdefault(name, {})
+    if setting == "kind" and entry.get("kind", value) != value:
+        # The settings of another kind mean nothing to this one.
+        entry.clear()
+    entry[setting] = None if value == "" and not isinstance(entry.get(setting), str) else value
 
 
 def _from_file(file: str) -> dict[str, Any]:
@@ -106,10 +136,12 @@ def _value(assignment: str, text: str) -> Any:
 
 def _unknown(key: str, known: set[str], model: type[BaseModel]) -> str:
     if inside := sorted(name for name in known if name.startswith(f"{key}.")):
-        return f"{key} is a section, not a setting: set {' or '.join(inside)}."
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+        shown = [*inside[:SHOWN], *(["..."] if len(inside) > SHOWN else [])]
+        return f"{key} is a section, not a setting: set {' or '.join(shown)}."
     name = key.rsplit(".", 1)[-1]
-    near = near or sorted(candidate for candidate in known if candidate.rsplit(".", 1)[-1] == name)[:1]
+    # A setting of this name in another section is more likely meant than one that is spelled nearly the same.
+    alike = [other for other in sorted(known) if other.rsplit(".", 1)[-1] == name]
+    near = difflib.get_close_matches(key, alike or known, n=1, cutoff=0.0 if alike else 0.6)
     if near:
         return f"The setting {key} does not exist: did you mean {near[0]}?"
     sections = ", ".join(model.model_fields)

@@ -17,13 +17,14 @@ from rayrank.core.config import (
     TextConfig,
     TrainingConfig,
 )
+from rayrank.core.run_kinds import read_all
 
 
 def demo() -> PipelineConfig:
     """All of DR-BERT in some minutes on two cores: one kind of generated things, one layer, ten candidates."""
     return PipelineConfig(
         dataset=DatasetConfig(demo=DemoConfig(subjects=600, categories=1)),
-        candidates=CandidatesConfig(depth=10, partition_queries=400),
+        candidates=CandidatesConfig(depth=10),
         # A second layer costs twice the time and needs more than twice the pairs before it matches names.
         encoder=EncoderConfig(layers=1, dropout=0.0),
         input=InputConfig(length=96, query_length=32),
@@ -86,7 +87,14 @@ def monobert() -> PipelineConfig:
             warmup=10_000 / 400_000,
             weight_decay=0.01,
         ),
-        listwise=ListwiseConfig(enabled=False),
+        runs=read_all(
+            {
+                "bm25": {"kind": "search", "title": "BM25"},
+                "provided": {"kind": "provided"},
+                "pointwise": {"kind": "rerank", "model": "pointwise", "title": "monoBERT"},
+                "fused": {"kind": "interpolate", "of": ["pointwise", "candidates"]},
+            }
+        ),
     )
 
 

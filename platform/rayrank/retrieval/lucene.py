@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from rayrank.core.config import CandidatesConfig, IndexConfig
+from rayrank.core.config import IndexConfig
 from rayrank.core.errors import RayrankError
 from rayrank.core.records import CANDIDATES
 
@@ -87,15 +87,23 @@ class Indexer:
             raise RayrankError(f"Lucene took {added} of {len(documents)} passages: see the worker's log.")
 
 
+class Bm25(NamedTuple):
+    """BM25's parameters, and how many passages of each query are returned."""
+
+    k1: float
+    b: float
+    depth: int
+
+
 class Searcher:
     """BM25 over one index, many queries at a time."""
 
-    def __init__(self, folder: str, index: IndexConfig, candidates: CandidatesConfig) -> None:
+    def __init__(self, folder: str, index: IndexConfig, ranking: Bm25) -> None:
         self._searcher = java("io.anserini.search.SimpleSearcher")(folder, _analyzer(index))
-        self._searcher.set_bm25(candidates.k1, candidates.b)
+        self._searcher.set_bm25(ranking.k1, ranking.b)
         # Long queries are allowed to be long; Lucene's own limit is 1,024 words.
         java("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(1 << 20)
-        self._depth = candidates.depth
+        self._depth = ranking.depth
         self._json = java("com.fasterxml.jackson.databind.ObjectMapper")()
         document = java("java.lang.Class").forName("org.apache.lucene.document.Document")
         self._json.configOverride(document).setIsIgnoredType(java("java.lang.Boolean")(True))

@@ -19,9 +19,9 @@ from rayrank.text.pairs import Ragged
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import multi_piece_queries, word_table
 
-FULL = "DR-BERT"
-TRAINED = ("pretrain", "pointwise", "noise", "listwise")
-"""The stages whose device time a row costs; what all rows share, and the measuring itself, is not counted."""
+TRAINED = ("pretrain", "pointwise", "listwise")
+"""The stages whose device time a row costs, besides scoring the training candidates for the noise filter. What all
+rows share, and the evaluation itself, is not counted."""
 
 
 class RowSpec(NamedTuple):
@@ -32,31 +32,58 @@ class RowSpec(NamedTuple):
     run: str
 
 
+def full_run(config: PipelineConfig) -> str:
+    """Return the run of the full model: the last one in the configuration that a trained model ranks."""
+    if not (names := flow.rankers(config)):
+        raise ConfigError("The configuration has no run of kind rerank, so there is no model to take parts from.")
+    return names[-1]
+
+
 def table_one(config: PipelineConfig) -> list[RowSpec]:
-    """Return the rows of the paper's Table 1 and one with the first stage's score blended in, but for those that would
-    measure what another does."""
-    first = config.candidates.first_stage
-    bert = {"pretrain.enabled": False, "input.query_type": False, "strm.form": "off"}
-    # The paper's row without the pointwise phase has as much more of lists.
-    longer = config.listwise.epochs + config.pointwise.epochs
-    lists_alone = {"listwise.start": "encoder", "listwise.epochs": longer} if config.listwise.start != "encoder" else {}
-    rows = [
-        RowSpec(first.upper(), {}, first),
-        RowSpec("+ BERT", bert, "pointwise"),
-        RowSpec(FULL, {}, "drbert"),
-        RowSpec("- pre-training", {"pretrain.enabled": False}, "drbert"),
-        RowSpec("- pointwise", lists_alone, "drbert"),
-        RowSpec("- query type", {"input.query_type": False}, "drbert"),
-        RowSpec("- noise reduction", {"noise.threshold": 1.0}, "drbert"),
-        RowSpec("- listwise", {}, "pointwise"),
-        RowSpec("- STRM", {"strm.form": "off"}, "drbert"),
-    ]
-    if first == "bm25":
-        rows.append(RowSpec("+ BM25 score", {"listwise.enabled": True}, "fused"))
-    full = next(row for row in rows if row.name == FULL)
-    # Of two rows that measure the same, the full model comes before all, then the one that stands higher.
-    kept = {flow.key("evaluate", _configured(config, row, 0)): row.name for row in [*reversed(rows), full]}
+    """Return the rows of the paper's Table 1, then one for every other run; of two equal rows only one."""
+    first, full = config.candidates.first_stage, full_run(config)
+    rows = [RowSpec(flow.title(first, config), {}, first), *_model_rows(config, full)]
+    measured = {row.run for row in rows}
+    for name in flow.used_runs(config):
+        if name not in measured:
+            rows.append(RowSpec(_combined_title(name, config, full), {}, name))
+    last = next(row for row in rows if row.name == flow.title(full, config))
+    # Of two rows that measure the same, the full model is kept first, then the upper one.
+    kept = {flow.key("evaluate", _configured(config, row, 0)): row.name for row in [*reversed(rows), last]}
     return [row for row in rows if row.name in kept.values()]
+
+
+def _model_rows(config: PipelineConfig, full: str) -> list[RowSpec]:
+    """Return the rows that leave out one part each; phases can be left out of a listwise model only."""
+    settings: Any = config.runs
+    plain = [name for name in flow.rankers(config) if settings[name].model == "pointwise"]
+    bert = {"pretrain.enabled": False, "input.query_type": False, "strm.form": "off"}
+    rows = [
+        *(RowSpec("+ BERT", bert, name) for name in plain[:1]),
+        RowSpec(flow.title(full, config), {}, full),
+        RowSpec("- pre-training", {"pretrain.enabled": False}, full),
+        RowSpec("- query type", {"input.query_type": False}, full),
+        RowSpec("- STRM", {"strm.form": "off"}, full),
+    ]
+    if settings[full].model != "listwise":
+        return rows
+    # The paper's row without the pointwise phase has as many more epochs of lists.
+    longer = {"listwise.start": "encoder", "listwise.epochs": config.listwise.epochs + config.pointwise.epochs}
+    phases = [
+        RowSpec("- pointwise", longer if config.listwise.start != "encoder" else {}, full),
+        RowSpec("- noise reduction", {"noise.threshold": 1.0}, full),
+        *(RowSpec("- listwise", {}, name) for name in plain[:1]),
+    ]
+    return [*rows[:-2], phases[0], rows[-2], *phases[1:], rows[-1]]
+
+
+def _combined_title(name: str, config: PipelineConfig, full: str) -> str:
+    """Return what to call a run in the table: an interpolation of the full model is named after what it adds."""
+    _, settings, kind = flow.run_named(name, config)
+    read = kind.reads(settings)
+    if settings.kind == "interpolate" and read[0] == full and not settings.title:
+        return f"+ {flow.title(read[1], config)} score"
+    return flow.title(name, config)
 
 
 def run(config: PipelineConfig, store: Store, rows: Sequence[RowSpec], seeds: Sequence[int], parallel: int) -> Ablation:
@@ -82,7 +109,7 @@ def run(config: PipelineConfig, store: Store, rows: Sequence[RowSpec], seeds: Se
     ]
     settings = config.evaluate
     procedure = Procedure(test=settings.test, resamples=settings.resamples, seed=settings.seed)
-    return ablate(variants, FULL, _slices(config, store), procedure)
+    return ablate(variants, flow.title(full_run(config), config), _slices(config, store), procedure)
 
 
 def digest(config: PipelineConfig, rows: Sequence[RowSpec], seeds: Sequence[int]) -> str:
@@ -111,9 +138,9 @@ def device_seconds(configs: Sequence[PipelineConfig], store: Store) -> float:
     a GPU counts as that share."""
     total = 0.0
     for config in configs:
-        for stage in flow.plan("evaluate", config):
-            if stage in TRAINED:
-                facts = store.require(stage, config).manifest
+        for node in flow.plan("evaluate", config):
+            if node in TRAINED or node.endswith(flow.TRAIN):
+                facts = store.require(node, config).manifest
                 seconds = facts.get("train_seconds", 0) * facts.get("num_workers", 1) + facts.get("score_seconds", 0)
                 total += seconds * (facts.get("gpus") or 1)
     return total / len(configs)

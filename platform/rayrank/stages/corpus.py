@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import DatasetConfig, PipelineConfig, TextConfig
 from rayrank.core.errors import DatasetError
@@ -18,7 +19,6 @@ from rayrank.data.problems import EXAMPLES, Counted, Problems
 from rayrank.data.shards import copy_without, num_rows, present_ids, repeated_rows
 from rayrank.data.sources import open_source
 from rayrank.data.sources.source import Part, Source
-from rayrank.stages.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.text.pieces import PieceEncoder, load_tokenizer, save_tokenizer
 
 ROWS_AT_ONCE = 4096

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import DatasetError
@@ -23,7 +24,6 @@ from rayrank.reports.domain import (
     findings,
     general_words,
 )
-from rayrank.stages.partitions import FACTS, PartitionWorker, make_missing
 
 ROWS_AT_ONCE = 4096
 MERGED_AT_ONCE = 16

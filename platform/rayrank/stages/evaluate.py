@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import EvaluateConfig, PipelineConfig
 from rayrank.core.errors import ConfigError
-from rayrank.core.flow import RUNS
+from rayrank.core.run_kinds import CANDIDATES
 from rayrank.data.rows import ranked
 from rayrank.data.run_files import read_trec, write_msmarco, write_trec
 from rayrank.measure.metrics import PerQuery, per_query
@@ -30,7 +31,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     ranking = _read_run(settings.run, split, config, store)
     measured = per_query(qrels, ranking)
     baseline = per_query(qrels, _read_run(settings.baseline, split, config, store)) if settings.baseline else None
-    tag = run_name(settings.run)
+    tag = run_name(settings.run, config)
     with artifact.create("run.trec") as stream:
         write_trec(ranking, stream, tag=tag)
     with artifact.create("msmarco.tsv") as stream:
@@ -38,7 +39,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     artifact.write_table("per_query.parquet", pa.table({"query_id": measured.query_ids, **measured.values}))
     facts = {
         "run": tag,
-        "baseline": run_name(settings.baseline),
+        "baseline": run_name(settings.baseline, config) if settings.baseline else "",
         "split": split,
         "num_queries": len(measured.query_ids),
         "num_without_results": measured.num_without_results,
@@ -47,9 +48,9 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     return store.finish(artifact, config, started, facts)
 
 
-def run_name(run: str) -> str:
+def run_name(run: str, config: PipelineConfig) -> str:
     """Return what to call a run: its name, or its file's."""
-    return run if run in RUNS else Path(run).stem
+    return flow.run_named(run or CANDIDATES, config)[0] if flow.is_run(run or CANDIDATES, config) else Path(run).stem
 
 
 def _split(settings: EvaluateConfig, corpus: Artifact) -> str:
@@ -66,24 +67,18 @@ def _split(settings: EvaluateConfig, corpus: Artifact) -> str:
 
 
 def _read_run(name: str, split: str, config: PipelineConfig, store: Store) -> pa.Table:
-    if name not in RUNS:
+    name = name or CANDIDATES
+    if not flow.is_run(name, config):
         with Path(name).open("rb") as stream:
             return read_trec(stream, name)
-    first_stage = config.candidates.first_stage
-    if RUNS[name] == "candidates" and name != first_stage:
-        raise ConfigError(
-            f"The run {name} is not what candidates.first_stage={first_stage} makes: name the run {first_stage}, or "
-            f"change candidates.first_stage."
-        )
-    artifact = store.require(RUNS[name], config)
+    artifact = store.require(flow.run_node(name, config), config)
     files = artifact.names(split)
     if not files:
         raise ConfigError(
             f"evaluate.split={split} has no candidates: choose another with --set evaluate.split=... or search for "
             f"them with --set candidates.first_stage=bm25."
         )
-    found = pa.concat_tables([artifact.read_table(file) for file in files])
-    return found if RUNS[name] == "candidates" else ranked(found)
+    return ranked(pa.concat_tables([artifact.read_table(file) for file in files]))
 
 
 def _figures(settings: EvaluateConfig, run: PerQuery, baseline: PerQuery | None) -> dict[str, Any]:

@@ -16,9 +16,11 @@ from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import DatasetError
 from rayrank.core.progress import progress
+from rayrank.core.run_kinds import CANDIDATES
 from rayrank.data.pair_set import relevant_pairs
 from rayrank.models.inference.scorer import Scorer
 from rayrank.models.reranker import Reranker
+from rayrank.runs.interpolate import InterpolateSettings
 from rayrank.scores.calibration import Calibration, fit
 from rayrank.text.pairs import Rows
 from rayrank.text.words import CONTINUES, word_table
@@ -57,7 +59,7 @@ def companions(
     if split != "dev":
         return Companions(None, golden, "Without calibration: the dataset has no dev split.")
     try:
-        run = store.find(flow.RUNS[name], config)
+        run = store.find(flow.run_node(name, config), config)
         calibration = _of_run(run, config, store) if run else _scored_here(inputs, model)
     except DatasetError as error:
         return Companions(None, golden, str(error))
@@ -65,11 +67,12 @@ def companions(
 
 
 def first_stage_weight(name: str, config: PipelineConfig, store: Store) -> float | None:
-    """Return how much the first stage counts beside the model of a run, None where nobody found out."""
-    if name != flow.last_run(config):
-        return None
-    blended = store.find("rank_fused", config)
-    return float(blended.manifest["weight"]) if blended else config.fusion.weight
+    """Return the weight of the first stage's scores in an interpolation with a run; None if there is none."""
+    for other, settings in config.runs.items():
+        if isinstance(settings, InterpolateSettings) and settings.of == (name, CANDIDATES):
+            found = store.find(flow.run_node(other, config), config)
+            return float(found.manifest["weight"]) if found else settings.weight
+    return None
 
 
 def _of_run(run: Artifact, config: PipelineConfig, store: Store) -> Calibration:

@@ -1,60 +1,71 @@
 """Many configurations at once: every artifact they need is made once, as soon as its inputs are there."""
 
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 
+from rayrank.cluster.connection import start_ray
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import RayrankError
 from rayrank.core.progress import progress, say
-from rayrank.stages.cluster import start_ray
+from rayrank.stages.make import make
 
-Node = tuple[str, str]
-"""A stage and the key of its result."""
+Place = tuple[str, str]
+"""The folder and the key of a result: runs of different names but equal settings share one."""
+
+
+class Wanted(NamedTuple):
+    """A node of the flow, and the configuration to make it with."""
+
+    node: str
+    config: PipelineConfig
+
+    @property
+    def place(self) -> Place:
+        return flow.describe(self.node, self.config).folder, flow.key(self.node, self.config)
 
 
 def make_all(wanted: Sequence[tuple[str, PipelineConfig]], store: Store, parallel: int) -> None:
-    """Make what is wanted and all that it needs, at most `parallel` stages at a time, on the cluster."""
-    configs: dict[Node, PipelineConfig] = {}
-    for last, config in wanted:
-        for stage in flow.plan(last, config):
-            configs.setdefault((stage, flow.key(stage, config)), config)
-    missing = {node: config for node, config in configs.items() if not store.find(node[0], config)}
-    say(f"{len(configs)} artifacts, of which {len(configs) - len(missing)} exist already")
+    """Make what is wanted and all that it needs, at most `parallel` nodes at a time, on the cluster."""
+    planned = [Wanted(node, config) for last, config in wanted for node in flow.plan(last, config)]
+    everything = {each.place: each for each in planned}
+    missing = {place: each for place, each in everything.items() if not store.find(*each)}
+    say(f"{len(everything)} artifacts, of which {len(everything) - len(missing)} exist already")
     if not missing:
         return
     start_ray()
-    running: dict[Any, Node] = {}
+    running: dict[Any, Wanted] = {}
     with progress("artifacts", len(missing), "made") as advance:
         while missing or running:
-            for node in _ready(missing, set(running.values()))[: parallel - len(running)]:
-                running[_make.remote(node[0], missing.pop(node), store)] = node
+            making = {each.place for each in running.values()}
+            for place in _ready(missing, making)[: parallel - len(running)]:
+                each = missing.pop(place)
+                running[_make.remote(*each, store)] = each
             done, _ = ray.wait(list(running), timeout=5.0)
             for task in done:
                 running.pop(task)
                 _result(task)
-            names = sorted(stage for stage, _ in running.values())
+            names = sorted(each.node.removeprefix(flow.RUN) for each in running.values())
             advance(len(done), f"now {', '.join(names)}" if names else "")
 
 
-def _ready(missing: dict[Node, PipelineConfig], running: set[Node]) -> list[Node]:
-    """Return what nothing missing or in the making stands before, in the order it was asked for."""
-    waiting = missing.keys() | running
+def _ready(missing: dict[Place, Wanted], making: set[Place]) -> list[Place]:
+    """Return what has all its inputs, in the order it was asked for."""
+    waiting = missing.keys() | making
     return [
-        node
-        for node, config in missing.items()
-        if not any((name, flow.key(name, config)) in waiting for name in flow.inputs(node[0], config))
+        place
+        for place, (node, config) in missing.items()
+        if not any(Wanted(name, config).place in waiting for name in flow.inputs(node, config))
     ]
 
 
-# No cores of its own: it waits for the actors and workers that the stage starts.
+# No cores of its own: it waits for the actors and workers that the node's work starts.
 @ray.remote(num_cpus=0, max_retries=0)
-def _make(stage: str, config: PipelineConfig, store: Store) -> None:
-    import_module(f"rayrank.stages.{stage}").run(config, store)
+def _make(node: str, config: PipelineConfig, store: Store) -> None:
+    make(node, config, store)
 
 
 def _result(task: Any) -> None:

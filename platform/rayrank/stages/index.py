@@ -10,12 +10,12 @@ from typing import Any
 import ray
 from ray.exceptions import RayTaskError
 
+from rayrank.cluster.connection import start_ray, threads_on_a_node
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import IndexConfig, PipelineConfig
 from rayrank.core.errors import RayrankError, StorageError
 from rayrank.core.progress import log, progress
 from rayrank.retrieval.lucene import Indexer
-from rayrank.stages.cluster import start_ray, threads_on_a_node
 
 
 def run(config: PipelineConfig, store: Store) -> Artifact:

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
+from rayrank.core.run_kinds import CANDIDATES
 from rayrank.reports import noise_pairs, noise_table
 from rayrank.reports.noise import report
 from rayrank.reports.noise_plot import noise_png
+from rayrank.runs.making import read_run
 
 
 def run(config: PipelineConfig, store: Store) -> Artifact:
@@ -22,10 +25,10 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     scores = store.require("noise", config)
     types = store.require("query_types", config).read_table("query_types.parquet") if config.input.query_type else None
     judgments, hidden = (_of_train(corpus.read_table(name)) for name in ("judgments.parquet", "hidden.parquet"))
-    provided = config.candidates.first_stage == "provided"
-    facts = report(_parts(scores, provided), judgments, types, config.noise.threshold, hidden if len(hidden) else None)
+    scattered = not flow.run_named(CANDIDATES, config)[2].has_scores
+    facts = report(_parts(scores, scattered), judgments, types, config.noise.threshold, hidden if len(hidden) else None)
     artifact.write_json("report.json", facts)
-    pairs = noise_pairs.suspicious(_parts(scores, provided), judgments, types)
+    pairs = noise_pairs.suspicious(_parts(scores, scattered), judgments, types)
     for name, content in (
         ("report.md", noise_table.markdown(facts).encode()),
         ("report.png", noise_png(facts)),
@@ -41,10 +44,10 @@ def _of_train(judgments: pa.Table) -> pa.Table:
     return judgments.filter(pc.equal(judgments["split"], "train"))
 
 
-def _parts(scores: Artifact, provided: bool) -> Iterator[pa.Table]:
-    """Yield the scored rows, a query's all in one table; candidates that came with a dataset may be scattered."""
-    tables = (scores.read_table(name) for name in scores.names("train"))
-    yield from [pa.concat_tables(tables)] if provided else tables
+def _parts(scores: Artifact, scattered: bool) -> Iterator[pa.Table]:
+    """Yield the scored rows, all rows of a query in one table; in a dataset's own files they may be scattered."""
+    tables = read_run(scores, "train")
+    yield from [pa.concat_tables(tables)] if scattered else tables
 
 
 def _with_texts(pairs: pa.Table, corpus: Artifact) -> pa.Table:

@@ -7,13 +7,13 @@ from functools import partial
 from torch import nn
 from transformers import PretrainedConfig
 
+from rayrank.cluster.connection import start_ray
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PhaseConfig, PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.models.encoder import load_encoder
 from rayrank.models.saved import save
-from rayrank.stages.cluster import start_ray
 from rayrank.text.pieces import load_tokenizer
 from rayrank.training.loop import Phase
 from rayrank.training.ray_train import RUN, Report, run_phase
@@ -35,7 +35,7 @@ def train(
         store.require(needed, config)
     # Cheap, and a name that cannot be loaded or a layer that is not there is then one sentence, not a lost worker.
     shape = load_encoder(config.encoder, None).base.config
-    _check_fit(config, shape, reads_pairs="input" in flow.FLOW[stage].sections)
+    _check_fit(config, shape, reads_pairs="input" in flow.STAGES[stage].sections)
     start_ray()
     trained = run_phase(
         partial(setup, config, store),

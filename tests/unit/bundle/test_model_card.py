@@ -28,7 +28,7 @@ FIGURES = {
 }
 MEASURED = {"run": "drbert", "baseline": "bm25", "split": "dev", "num_queries": 1234, "num_without_results": 0}
 ORIGIN = Provenance(
-    model="drbert",
+    title="DR-BERT",
     encoder="bert-base-uncased",
     dataset="beir:insuranceqa",
     corpus={"num_passages": 27413, "splits": {"train": {"num_queries": 12889, "num_judgments": 21325}}},
@@ -112,7 +112,7 @@ def test_the_card_of_a_model_with_strm_says_what_cannot_open_it() -> None:
 
 
 def made(stage: str, config: PipelineConfig, store: Store, **facts: Any) -> Artifact:
-    return store.finish(store.artifact(stage, config), config, time.monotonic(), facts)
+    return store.finish(store.artifact(stage, config), config, time.monotonic(), facts, stage)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def test_the_weight_of_the_first_stage_goes_with_the_model_it_was_learnt_beside(
     trained: tuple[PipelineConfig, Store], tmp_path: Path
 ) -> None:
     config, store = trained
-    made("rank_fused", config, store, weight=0.35)
+    made("fused", config, store, weight=0.35)
     evaluated(config, store, "fused", 0.77)
 
     for name in ("drbert", "pointwise"):

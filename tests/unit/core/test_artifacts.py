@@ -67,23 +67,34 @@ def test_an_artifact_without_manifest_does_not_exist(root: str) -> None:
 def test_the_manifest_says_what_the_artifact_was_made_from(root: str) -> None:
     store, config = Store(root), demo()
     started = time.monotonic() - 2
-    artifact = store.finish(store.artifact("candidates", config), config, started, {"num_rows": 7})
+    artifact = store.finish(store.artifact("index", config), config, started, {"num_rows": 7})
     manifest = artifact.manifest
-    assert manifest["stage"] == "candidates"
-    assert manifest["key"] == flow.key("candidates", config)
-    assert manifest["config"] == {"candidates": config.candidates.model_dump()}
-    assert manifest["inputs"] == {"index": flow.key("index", config)}
+    assert manifest["stage"] == "index"
+    assert manifest["key"] == flow.key("index", config)
+    assert manifest["config"] == {"index": config.index.model_dump()}
+    assert manifest["inputs"] == {"corpus": flow.key("corpus", config)}
     assert manifest["num_rows"] == 7
     assert 2 <= manifest["seconds"] < 10
     assert manifest["revision"]
 
 
 def test_a_required_artifact_that_is_missing_names_the_job(tmp_path: Path) -> None:
-    for stage, step in flow.FLOW.items():
+    jobs = {name: stage.job for name, stage in flow.STAGES.items()}
+    runs = {"candidates": "jobs.build_candidates", "drbert": "jobs.evaluate --run drbert"}
+    for name, job in {**jobs, **runs}.items():
         with pytest.raises(MissingArtifact) as caught:
-            Store(str(tmp_path)).require(stage, demo())
-        assert f"The {stage} artifact" in str(caught.value)
-        assert f"python -m {step.job}" in str(caught.value)
+            Store(str(tmp_path)).require(name, demo())
+        assert f"The {name} artifact" in str(caught.value)
+        assert f"python -m {job}" in str(caught.value)
+
+
+def test_a_run_is_stored_by_its_kind_and_its_manifest_has_its_settings(tmp_path: Path) -> None:
+    store, config = Store(str(tmp_path)), demo()
+    manifest = store.finish(store.artifact("bm25", config), config, 0.0, {}, "bm25").manifest
+    assert manifest["stage"] == "search"
+    assert manifest["config"]["run"]["k1"] == 0.9
+    assert manifest["config"]["run"]["depth"] == config.candidates.depth
+    assert manifest["inputs"] == {"index": flow.key("index", config)}
 
 
 def test_a_missing_artifact_can_be_reported_from_a_worker() -> None:

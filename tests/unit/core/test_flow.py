@@ -6,16 +6,21 @@ import pytest
 
 from rayrank.core import flow
 from rayrank.core.config import PipelineConfig
-from rayrank.core.overrides import build, dotted_keys
+from rayrank.core.errors import ConfigError
+from rayrank.core.overrides import build, flatten
+from rayrank.core.run_kinds import kind_named
 
-MODELS = {"pointwise", "noise", "noise_report", "listwise", "rank_pointwise", "rank_listwise", "rank_fused"}
-LISTWISE = {"listwise", "rank_listwise", "rank_fused"}
+RUNS = ("run:bm25", "run:provided", "run:pointwise", "run:pointwise@train", "run:drbert", "run:fused")
+NODES = (*flow.STAGES, *RUNS)
+MODELS = {"pointwise", "noise_report", "listwise", "run:pointwise", "run:pointwise@train", "run:drbert", "run:fused"}
+LISTWISE = {"listwise", "run:drbert", "run:fused"}
 PRETRAINED = {"pretrain"} | MODELS
 ENCODER = {"query_typer"} | PRETRAINED
-CANDIDATES = {"candidates", "evaluate"} | MODELS
+CHOSEN = {"evaluate"} | MODELS
+CANDIDATES = {"run:bm25"} | CHOSEN
 INDEX = {"index"} | CANDIDATES
 EVALUATE = {"evaluate"}
-CORPUS = set(flow.FLOW)
+CORPUS = set(NODES)
 NOTHING: set[str] = set()
 
 # For every setting another value than the default, and the results that are others then.
@@ -39,12 +44,27 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "text.fingerprint": ("abc", CORPUS),
     "index.stemmer": ("krovetz", INDEX),
     "index.stopwords": ("none", INDEX),
-    "candidates.first_stage": ("provided", CANDIDATES),
+    "candidates.first_stage": ("provided", CHOSEN),
     "candidates.depth": ("7", CANDIDATES),
-    "candidates.k1": ("0.8", CANDIDATES),
-    "candidates.b": ("0.7", CANDIDATES),
-    "candidates.partition_queries": ("10", CANDIDATES),
-    "fusion.weight": ("0.3", {"rank_fused"}),
+    "runs.bm25.kind": ("provided", CANDIDATES),
+    "runs.bm25.title": ("Lucene", NOTHING),
+    "runs.bm25.k1": ("0.8", CANDIDATES),
+    "runs.bm25.b": ("0.7", CANDIDATES),
+    "runs.bm25.partition_queries": ("10", CANDIDATES),
+    "runs.provided.kind": ("search", {"run:provided"}),
+    "runs.provided.title": ("given", NOTHING),
+    "runs.provided.fingerprint": ("abc", {"run:provided"}),
+    "runs.pointwise.kind": ("search", {"noise_report", "run:pointwise", "run:pointwise@train"} | LISTWISE),
+    "runs.pointwise.title": ("BERT", NOTHING),
+    "runs.pointwise.of": ("provided", {"noise_report", "run:pointwise", "run:pointwise@train"} | LISTWISE),
+    "runs.drbert.kind": ("search", {"run:drbert", "run:fused"}),
+    "runs.drbert.title": ("ours", NOTHING),
+    "runs.drbert.of": ("pointwise", {"run:drbert", "run:fused"}),
+    "runs.drbert.model": ("pointwise", {"run:drbert", "run:fused"}),
+    "runs.fused.kind": ("search", {"run:fused"}),
+    "runs.fused.title": ("both", NOTHING),
+    "runs.fused.of": ("[pointwise, bm25]", {"run:fused"}),
+    "runs.fused.weight": ("0.3", {"run:fused"}),
     "evaluate.run": ("mine.trec", EVALUATE),
     "evaluate.baseline": ("bm25", EVALUATE),
     "evaluate.split": ("dev", EVALUATE),
@@ -76,7 +96,7 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "pretrain.masked": ("0.2", PRETRAINED),
     "pointwise.negatives": ("2", MODELS),
     "noise.threshold": ("0.5", {"noise_report"} | LISTWISE),
-    "listwise.enabled": ("false", {"rank_fused"}),
+    "noise.run": ("bm25", {"noise_report"} | LISTWISE),
     "listwise.start": ("encoder", LISTWISE),
     "listwise.head": ("fresh", LISTWISE),
     "listwise.positives": ("2", LISTWISE),
@@ -116,11 +136,11 @@ for section, after in (
 
 
 def keys(config: PipelineConfig) -> dict[str, str]:
-    return {stage: flow.key(stage, config) for stage in flow.FLOW}
+    return {node: flow.key(node, config) for node in NODES}
 
 
 def changed(before: PipelineConfig, after: PipelineConfig) -> set[str]:
-    return {stage for stage in flow.FLOW if flow.key(stage, before) != flow.key(stage, after)}
+    return {node for node in NODES if flow.key(node, before) != flow.key(node, after)}
 
 
 @pytest.mark.parametrize("key", CHANGES)
@@ -133,15 +153,15 @@ def test_a_setting_changes_exactly_the_results_that_depend_on_it(key: str) -> No
 
 def test_every_section_and_every_setting_of_a_stage_is_in_the_table() -> None:
     assert {key.split(".")[0] for key in CHANGES} == set(PipelineConfig.model_fields)
-    used = {section for step in flow.FLOW.values() for section in step.sections}
-    assert {key for key in dotted_keys(PipelineConfig) if key.split(".")[0] in used | {"resources"}} <= set(CHANGES)
+    # Any other model of the run `pointwise` would make a circle with the noise filter.
+    assert {key for key, _ in flatten(build("demo").model_dump())} - {"runs.pointwise.model"} <= set(CHANGES)
 
 
 @pytest.mark.parametrize("key", ["index.stemmer", "index.stopwords"])
 def test_provided_candidates_do_not_depend_on_the_index(key: str) -> None:
     provided = "candidates.first_stage=provided"
     config = build("demo", assignments=[provided, f"{key}={CHANGES[key][0]}"])
-    assert changed(build("demo", assignments=[provided]), config) == {"index"}
+    assert changed(build("demo", assignments=[provided]), config) == {"index", "run:bm25"}
     assert flow.inputs("candidates", config) == ("corpus",)
 
 
@@ -149,7 +169,7 @@ def test_keys_are_the_same_in_another_process() -> None:
     script = (
         "from rayrank.core import flow, presets\n"
         "config = presets.demo()\n"
-        "import sys; sys.stdout.write(repr({stage: flow.key(stage, config) for stage in flow.FLOW}))"
+        f"import sys; sys.stdout.write(repr({{node: flow.key(node, config) for node in {NODES}}}))"
     )
     command = [sys.executable, "-c", script]
     answers = {
@@ -162,8 +182,8 @@ def test_keys_are_the_same_in_another_process() -> None:
 
 
 def test_a_key_depends_on_values_and_not_on_how_they_were_written() -> None:
-    first = build("demo", assignments=["candidates.k1=1", "pretrain.lr=1e-5", "candidates.b=0.5"])
-    second = build("demo", assignments=["candidates.b=5e-1", "pretrain.lr=0.00001", "candidates.k1=1.0"])
+    first = build("demo", assignments=["runs.bm25.k1=1", "pretrain.lr=1e-5", "runs.bm25.b=0.5"])
+    second = build("demo", assignments=["runs.bm25.b=5e-1", "pretrain.lr=0.00001", "runs.bm25.k1=1.0"])
     assert keys(first) == keys(second)
 
 
@@ -184,21 +204,71 @@ def test_keys_of_different_stages_differ_and_can_name_folders() -> None:
 
 def test_a_new_version_of_a_stage_changes_it_and_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     before = keys(build("demo"))
-    monkeypatch.setitem(flow.FLOW, "index", flow.FLOW["index"]._replace(version=99))
+    monkeypatch.setitem(flow.STAGES, "index", flow.STAGES["index"]._replace(version=99))
     after = keys(build("demo"))
-    assert {stage for stage in flow.FLOW if before[stage] != after[stage]} == INDEX
+    assert {node for node in NODES if before[node] != after[node]} == INDEX
+
+
+def test_a_new_version_of_a_kind_changes_its_runs_and_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = keys(build("demo"))
+    monkeypatch.setattr(type(kind_named("interpolate")), "version", 99)
+    assert {node for node, key in keys(build("demo")).items() if key != before[node]} == {"run:fused"}
 
 
 def test_inputs_come_before_the_stages_that_read_them() -> None:
     for first_stage in ("bm25", "provided"):
         config = build("demo", assignments=[f"candidates.first_stage={first_stage}"])
-        seen: set[str] = set()
-        for stage in flow.FLOW:
-            assert set(flow.inputs(stage, config)) <= seen
-            seen.add(stage)
+        for last in NODES:
+            seen: set[str] = set()
+            for node in flow.plan(last, config):
+                assert set(flow.inputs(node, config)) <= seen
+                seen.add(node)
 
 
-def test_settings_are_plain_values_of_the_stages_own_sections() -> None:
+def test_a_description_has_plain_values_of_the_stages_own_sections() -> None:
     config = build("demo")
-    assert flow.settings("candidates", config) == {"candidates": config.candidates.model_dump(mode="json")}
-    assert set(flow.settings("corpus", config)) == {"dataset", "text"}
+    assert flow.describe("index", config).settings == {"index": config.index.model_dump(mode="json")}
+    assert set(flow.describe("corpus", config).settings) == {"dataset", "text"}
+
+
+def test_runs_of_equal_settings_have_one_key_whatever_they_are_called() -> None:
+    config = build("demo", assignments=["runs.other={kind: rerank, model: listwise, title: Other}"])
+    assert flow.key("run:other", config) == flow.key("run:drbert", config)
+
+
+def test_a_model_can_rerank_what_another_one_ranked() -> None:
+    config = build("demo", assignments=["runs.drbert.of=pointwise"])
+    assert flow.inputs("drbert", config)[-2:] == ("listwise", "run:pointwise")
+
+
+def test_a_first_stage_covers_the_training_queries_and_a_ranker_is_made_for_them_by_itself() -> None:
+    config = build("demo")
+    assert flow.run_node("candidates", config, train=True) == "run:bm25"
+    assert flow.node("noise", config) == flow.run_node("pointwise", config, train=True) == "run:pointwise@train"
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("runs.bm25.k2=1", "runs.bm25.k2 does not exist: a run of kind search has kind, title, k1, b"),
+        ("runs.bm25.b=7", "runs.bm25.b=7 cannot be used: input should be less than or equal to 1"),
+        ("runs.mine.of=bm25", "The run mine has no kind: set runs.mine.kind to one of search,"),
+        ("runs.mine=5", "The run mine has no kind"),
+        ("runs.mine.kind=rerank", "runs.mine.model is missing: a run of kind rerank needs it"),
+        ("runs.mine.kind=bm25", "bm25 is no kind of run: choose one of search,"),
+        ("runs.mine.kind=no.such:Kind", "no.such:Kind of a run cannot be imported"),
+        ("runs.mine.kind=os:path", "os:path is no kind of run"),
+        ("runs.drbert.model=corpus", "model=corpus cannot be used: choose one of pointwise, listwise"),
+        ("runs.drbert.of=bm52", "runs.drbert.of=bm52 cannot be used: there is no such run; the runs are candidates,"),
+        ("runs.drbert.of=fused", "drbert -> fused -> drbert is a circle"),
+        ("runs.pointwise.model=listwise", "listwise -> pointwise@train -> listwise is a circle"),
+        ("runs.candidates.kind=search", "A run cannot be called 'candidates'"),
+        ("runs.a/b.kind=search", "A run cannot be called 'a/b'"),
+        ("candidates.first_stage=bm52", "candidates.first_stage=bm52 cannot be used: there is no such run"),
+        ("noise.run=bm52", "noise.run=bm52 cannot be used: there is no such run"),
+    ],
+)
+def test_a_run_that_cannot_be_is_one_sentence(setting: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build("demo", assignments=[setting])
+    assert sentence in str(caught.value)

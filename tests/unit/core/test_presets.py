@@ -1,6 +1,7 @@
 import pytest
 
 from rayrank.core.config import PipelineConfig, StrmConfig
+from rayrank.core.flow import rankers
 from rayrank.core.presets import PRESETS, demo, monobert, paper
 
 MSMARCO_TRAIN_JUDGMENTS = 532_761
@@ -19,7 +20,7 @@ def test_paper_carries_the_numbers_of_the_dr_bert_paper() -> None:
     assert (pointwise.epochs, pointwise.batch_size) == (1, 16)
     assert (listwise.epochs, listwise.batch_size, listwise.positives, listwise.negatives) == (5, 16, 1, 5)
     assert pretrain.enabled
-    assert listwise.enabled
+    assert config.runs["drbert"].title == "DR-BERT"
     for phase in (pretrain, pointwise, listwise):
         assert phase.max_steps is None
 
@@ -38,7 +39,7 @@ def test_monobert_carries_the_numbers_of_the_monobert_paper() -> None:
     assert (pointwise.lr, pointwise.weight_decay) == (3e-6, 0.01)
     assert pointwise.warmup * 400_000 == pytest.approx(10_000)
     assert not config.pretrain.enabled
-    assert not config.listwise.enabled
+    assert rankers(config) == ["pointwise"]
 
 
 def test_monobert_reaches_its_last_step_on_ms_marco() -> None:
@@ -48,9 +49,10 @@ def test_monobert_reaches_its_last_step_on_ms_marco() -> None:
 
 
 def test_the_first_stage_is_anserinis_bm25_by_default() -> None:
-    assert (PipelineConfig().candidates.k1, PipelineConfig().candidates.b) == (0.9, 0.4)
+    defaults = {"k1": 0.9, "b": 0.4}
+    assert defaults.items() <= PipelineConfig().runs["bm25"].model_dump().items()
     for preset in PRESETS.values():
-        assert (preset().candidates.k1, preset().candidates.b) == (0.9, 0.4)
+        assert defaults.items() <= preset().runs["bm25"].model_dump().items()
 
 
 @pytest.mark.parametrize("name", PRESETS)

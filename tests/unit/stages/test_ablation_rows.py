@@ -9,7 +9,7 @@ from rayrank.core.artifacts import Store
 from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import apply
 from rayrank.core.presets import PRESETS
-from rayrank.stages.ablation import FULL, RowSpec, _configured, device_seconds, table_one
+from rayrank.stages.ablation import RowSpec, _configured, device_seconds, table_one
 
 
 def names(preset: str) -> list[str]:
@@ -18,21 +18,22 @@ def names(preset: str) -> list[str]:
 
 def test_the_paper_has_all_rows_of_its_table_and_one_with_the_first_stage() -> None:
     parts = ["pre-training", "pointwise", "query type", "noise reduction", "listwise", "STRM"]
-    assert names("paper") == ["BM25", "+ BERT", FULL, *(f"- {part}" for part in parts), "+ BM25 score"]
+    assert names("paper") == ["BM25", "+ BERT", "DR-BERT", *(f"- {part}" for part in parts), "+ BM25 score"]
 
 
-@pytest.mark.parametrize(
-    ("preset", "missing"), [("minilm", {"STRM"}), ("monobert", {"STRM", "pre-training", "query type", "listwise"})]
-)
-def test_a_row_that_measures_what_another_does_is_left_out(preset: str, missing: set[str]) -> None:
-    assert set(names("paper")) - set(names(preset)) == {f"- {part}" for part in missing}
+def test_a_row_that_measures_the_same_as_another_is_left_out() -> None:
+    assert set(names("paper")) - set(names("minilm")) == {"- STRM"}
 
 
-def test_the_row_with_the_first_stage_blends_it_into_the_full_model() -> None:
-    for preset in ("paper", "monobert"):
+def test_the_full_model_is_called_by_the_title_of_its_run() -> None:
+    assert names("monobert") == ["BM25", "monoBERT", "+ BM25 score"]
+
+
+def test_the_row_with_the_first_stage_adds_its_scores_to_the_full_model() -> None:
+    for preset, full in (("paper", "run:drbert"), ("monobert", "run:pointwise")):
         row = next(row for row in table_one(PRESETS[preset]()) if row.name == "+ BM25 score")
         config = apply(PRESETS[preset]().model_dump(), {**row.changes, "evaluate.run": row.run})
-        assert "rank_listwise" in flow.plan("evaluate", config)
+        assert flow.inputs(row.run, config) == ("corpus", full, "run:bm25")
 
 
 def test_candidates_that_come_in_no_order_have_no_row_for_their_scores() -> None:
@@ -47,10 +48,16 @@ def test_lists_without_the_pointwise_phase_have_its_epochs() -> None:
     assert "- pointwise" not in [row.name for row in table_one(alone)]
 
 
-def test_a_phase_that_is_not_the_last_makes_the_same_model() -> None:
-    config = PRESETS["monobert"]()
-    other = apply(config.model_dump(), {"listwise.enabled": not config.listwise.enabled})
-    assert flow.key("listwise", config) == flow.key("listwise", other)
+def test_a_run_more_in_the_configuration_is_a_row_more() -> None:
+    more = {"runs.half.kind": "interpolate", "runs.half.of": ["drbert", "bm25"], "runs.half.title": "half and half"}
+    config = apply(PRESETS["paper"]().model_dump(), {**more, "runs.half.weight": 0.5})
+    assert [row.name for row in table_one(config)] == [*names("paper"), "half and half"]
+
+
+def test_runs_without_a_trained_model_have_no_ablation() -> None:
+    config = apply(PRESETS["monobert"]().model_dump(), {"runs.fused": None, "runs.pointwise.kind": "provided"})
+    with pytest.raises(ConfigError, match="has no run of kind rerank"):
+        table_one(config)
 
 
 def test_what_a_row_names_is_told_by_its_content(tmp_path: Path) -> None:
@@ -77,9 +84,9 @@ def test_a_share_of_a_gpu_counts_as_that_share(tmp_path: Path) -> None:
     facts = {
         "pointwise": {"train_seconds": 40.0, "num_workers": 2, "gpus": 0.25},
         "listwise": {"train_seconds": 30.0, "num_workers": 1, "gpus": 0},
-        "noise": {"score_seconds": 8.0, "gpus": 0.5},
+        "run:pointwise@train": {"score_seconds": 8.0, "gpus": 0.5},
     }
     for stage in flow.plan("evaluate", config):
-        store.finish(store.artifact(stage, config), config, 0.0, facts.get(stage, {}))
+        store.finish(store.artifact(stage, config), config, 0.0, facts.get(stage, {}), stage)
 
     assert device_seconds([config], store) == pytest.approx(2 * 40 / 4 + 30 + 8 / 2)

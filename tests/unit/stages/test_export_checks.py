@@ -28,7 +28,7 @@ WORDS = "the insouciantly painted bogue of faldumondo lies by its lighthouse sin
 
 
 def finished(stage: str, store: Store, config: PipelineConfig = CONFIG, **facts: object) -> Artifact:
-    return store.finish(store.artifact(stage, config), config, time.monotonic(), facts)
+    return store.finish(store.artifact(stage, config), config, time.monotonic(), facts, stage)
 
 
 def texts(prefix: str, name: str, lengths: list[int], tokenizer: PreTrainedTokenizerFast) -> pa.Table:
@@ -101,7 +101,7 @@ def test_dev_is_scored_here_where_it_has_no_run_and_its_run_is_used_where_it_has
     labels, of_query = ranks % 3 == 0, np.repeat(np.arange(NUM_QUERIES), DEPTH)
     scores = np.random.default_rng(1).normal(labels, 1).astype(np.float32)
     run = store.artifact("candidates", CONFIG).read_table("dev/part-0.parquet")
-    ranked = finished("rank_listwise", store)
+    ranked = finished("drbert", store)
     ranked.write_table("dev/part-0.parquet", run.set_column(3, CANDIDATES.field("score"), pa.array(scores)))
 
     used = companions("drbert", model, tokenizer, CONFIG, store)

@@ -19,7 +19,7 @@ from rayrank.data.sources.msmarco_qa import MsMarcoQa
 from rayrank.data.sources.source import Source
 from rayrank.data.sources.trec import Trec
 
-__all__ = ["KINDS", "absolute", "fingerprint", "open_source"]
+__all__ = ["KINDS", "absolute", "candidates_digest", "fingerprint", "open_source"]
 
 KINDS: dict[str, Callable[[str], Source]] = {
     "beir": Beir,
@@ -64,12 +64,20 @@ def absolute(source: str) -> str:
     return f"{kind}{colon}{Path(path).expanduser().absolute()}"
 
 
-def fingerprint(source: Source, with_candidates: bool = False) -> str:
+def fingerprint(source: Source) -> str:
     """Return a digest of a source's content; where local files lie does not matter."""
+    return _digest(source, source.files())
+
+
+def candidates_digest(source: Source) -> str:
+    """Return a digest of the candidates that come with a source."""
+    return _digest(source, source.candidate_files())
+
+
+def _digest(source: Source, files: list[str]) -> str:
     digest = hashlib.sha256()
     # JSON keeps the pieces apart.
     digest.update(json.dumps([type(source).__name__, source.identity()]).encode())
-    files = source.files() + (source.candidate_files() if with_candidates else [])
     with progress("fingerprint", len(files), "files") as advance:
         for path in files:
             digest.update(json.dumps([PurePosixPath(path).name, _content(path)]).encode())

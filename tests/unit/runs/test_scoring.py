@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rayrank.stages import scoring
-from rayrank.stages.scoring import WORTH_COMPILING, PairScorer
+from rayrank.runs import scoring
+from rayrank.runs.scoring import WORTH_COMPILING, PairScorer
 
 
 class Clocked:

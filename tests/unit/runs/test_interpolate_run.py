@@ -1,8 +1,7 @@
-"""The blended run: its weight comes from dev, holds for every split, and is told."""
+"""Interpolated runs: the weight comes from dev, holds for every split, and stands in the findings."""
 
 import time
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -11,22 +10,26 @@ import pytest
 from jobs.run_pipeline import whole
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
-from rayrank.core.config import CandidatesConfig, FusionConfig, ListwiseConfig, PipelineConfig
+from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import StorageError
+from rayrank.core.overrides import build
 from rayrank.core.records import CANDIDATES, JUDGMENTS
 from rayrank.scores.interpolation import Blend
-from rayrank.stages import rank_fused
 from rayrank.stages.export_checks import first_stage_weight
+from rayrank.stages.make import make
 
 NUM_QUERIES, DEPTH = 60, 6
+
+
+def model_run(config: PipelineConfig) -> str:
+    """The node of the model's run that `fused` reads."""
+    return flow.inputs("fused", config)[1]
 
 
 def storage(root: Path, config: PipelineConfig, splits: list[str]) -> Store:
     """Splits of which the first stage alone knows the answers; the model knows nothing."""
     store, rng = Store(str(root)), np.random.default_rng(1)
-    corpus, candidates, ranked = (
-        store.artifact(stage, config) for stage in ("corpus", "candidates", flow.RUNS[flow.last_run(config)])
-    )
+    corpus, candidates, ranked = (store.artifact(name, config) for name in ("corpus", "candidates", model_run(config)))
     judged = []
     for split in splits:
         rows = {
@@ -45,97 +48,95 @@ def storage(root: Path, config: PipelineConfig, splits: list[str]) -> Store:
     corpus.write_table("judgments.parquet", pa.table(columns, schema=JUDGMENTS))
     facts = {"splits": {split: {"num_judgments": NUM_QUERIES} for split in [*splits, "train"]}}
     store.finish(corpus, config, time.monotonic(), facts)
-    for artifact in (candidates, ranked):
-        store.finish(artifact, config, time.monotonic(), {})
+    for name in ("candidates", model_run(config)):
+        store.finish(store.artifact(name, config), config, time.monotonic(), {}, name)
     return store
 
 
-@pytest.mark.parametrize("listwise", [True, False], ids=["listwise", "pointwise only"])
-def test_the_weight_is_what_is_best_on_dev_and_holds_for_every_split(tmp_path: Path, listwise: bool) -> None:
-    config = PipelineConfig(listwise=ListwiseConfig(enabled=listwise))
+@pytest.mark.parametrize("of", ["drbert", "pointwise"])
+def test_the_weight_is_the_best_one_on_dev_and_holds_for_every_split(tmp_path: Path, of: str) -> None:
+    config = build("demo", assignments=[f"runs.fused.of=[{of}, candidates]"])
     store = storage(tmp_path, config, ["dev", "test"])
 
-    made = rank_fused.run(config, store)
+    made = make("fused", config, store)
 
     weight = made.manifest["weight"]
     assert weight >= 0.5
     assert made.manifest["MRR@10"]["1.00"] == 1.0 > made.manifest["MRR@10"]["0.00"]
-    assert f"bm25 counts {weight:.2f} and the model {1 - weight:.2f}" in made.manifest["findings"][0]
+    assert f"fused: BM25 has the weight {weight:.2f}, which is best on dev" in made.manifest["findings"][0]
     blends = {}
     for split in ("dev", "test"):
-        stages = (store.require(stage, config) for stage in (flow.RUNS[flow.last_run(config)], "candidates"))
+        stages = (store.require(stage, config) for stage in (model_run(config), "candidates"))
         blends[split] = Blend(*(stage.read_table(stage.names(split)[0]) for stage in stages))
     assert made.read_table("test/part-00000.parquet").equals(blends["test"].run(weight))
     judgments = store.require("corpus", config).read_table("judgments.parquet")
     crossed = blends["dev"].tried(judgments.filter(pa.compute.equal(judgments["split"], "dev"))).crossed()
     assert made.read_table("dev/part-00000.parquet").equals(blends["dev"].run(weight, crossed))
-    assert first_stage_weight("drbert" if listwise else "pointwise", config, store) == weight
+    assert first_stage_weight(of, config, store) == weight
 
 
 def test_the_first_stage_does_not_count_beside_a_model_it_was_not_weighed_against(tmp_path: Path) -> None:
-    config = PipelineConfig()
+    config = build("demo")
     store = storage(tmp_path, config, ["dev"])
 
     assert first_stage_weight("drbert", config, store) is None
-    rank_fused.run(config, store)
-    told = PipelineConfig(fusion=FusionConfig(weight=0.25))
+    make("fused", config, store)
+    told = build("demo", assignments=["runs.fused.weight=0.25"])
     assert [first_stage_weight("pointwise", each, store) for each in (config, told)] == [None, None]
     assert [first_stage_weight("drbert", each, store) is not None for each in (config, told)] == [True, True]
 
 
 def test_without_dev_the_model_stands_alone_unless_a_weight_is_given(tmp_path: Path) -> None:
-    alone, told = PipelineConfig(), PipelineConfig(fusion=FusionConfig(weight=0.25))
+    alone, told = build("demo"), build("demo", assignments=["runs.fused.weight=0.25"])
     store = storage(tmp_path, alone, ["test"])
 
-    found = [rank_fused.run(config, store).manifest for config in (alone, told)]
+    found = [make("fused", config, store).manifest for config in (alone, told)]
 
     assert [facts["weight"] for facts in found] == [0.0, 0.25]
-    assert found[0]["findings"] == [
-        "fused: the model alone, for want of dev candidates to learn from how much bm25 should count"
-    ]
-    assert found[1]["findings"] == ["fused: bm25 counts 0.25, as fusion.weight says"]
+    assert found[0]["findings"] == ["fused: DR-BERT alone, for want of dev candidates to find the weight of BM25 on"]
+    assert found[1]["findings"] == ["fused: BM25 has the weight 0.25, as runs.fused.weight says"]
 
 
-def test_candidates_that_come_in_no_order_do_not_count(tmp_path: Path) -> None:
-    config = PipelineConfig(candidates=CandidatesConfig(first_stage="provided"))
+def test_candidates_without_scores_have_no_weight(tmp_path: Path) -> None:
+    config = build("demo", assignments=["candidates.first_stage=provided"])
 
-    facts = rank_fused.run(config, storage(tmp_path, config, ["dev"])).manifest
+    facts = make("fused", config, storage(tmp_path, config, ["dev"])).manifest
 
     assert facts["weight"] == 0.0
-    assert "come in no order" in facts["findings"][0]
+    assert facts["findings"] == ["fused: DR-BERT alone, since provided has no scores"]
 
 
 @pytest.mark.parametrize(
     ("first", "weight", "blends"), [("bm25", None, 1), ("provided", None, 0), ("provided", 0.3, 1)]
 )
-def test_the_pipeline_blends_where_that_may_change_the_order(
-    first: Literal["bm25", "provided"], weight: float | None, blends: int
+def test_the_pipeline_interpolates_where_that_can_change_the_order(
+    first: str, weight: float | None, blends: int
 ) -> None:
-    config = PipelineConfig(candidates=CandidatesConfig(first_stage=first), fusion=FusionConfig(weight=weight))
+    config = build("demo", assignments=[f"candidates.first_stage={first}", f"runs.fused.weight={weight or ''}"])
 
-    assert [stage for stage, _ in whole(config)].count("rank_fused") == blends
+    assert [node for node, _ in whole(config)].count("run:fused") == blends
 
 
 def test_a_split_for_which_nothing_was_found_is_left_out(tmp_path: Path) -> None:
-    config = PipelineConfig()
+    config = build("demo")
     store = storage(tmp_path, config, ["test"])
     corpus = store.require("corpus", config)
     splits = {**corpus.manifest["splits"], "dev": {"num_judgments": 1}}
     store.finish(corpus, config, time.monotonic(), {"splits": splits})
     store.require("candidates", config).write_table("dev/part-00000.parquet", CANDIDATES.empty_table())
 
-    made = rank_fused.run(config, store)
+    made = make("fused", config, store)
 
     assert (made.manifest["weight"], made.names("dev")) == (0.0, [])
     assert made.names("test")
 
 
 def test_a_run_of_other_candidates_is_refused(tmp_path: Path) -> None:
-    config = PipelineConfig()
+    config = build("demo")
     store = storage(tmp_path, config, ["dev"])
     candidates = store.require("candidates", config)
     name = candidates.names("dev")[0]
     candidates.write_table(name, candidates.read_table(name).slice(1))
 
-    with pytest.raises(StorageError, match=r"ranks other candidates than those in .*: delete the first folder"):
-        rank_fused.run(config, store)
+    with pytest.raises(StorageError, match=r"The runs drbert and candidates rank different candidates in dev"):
+        make("fused", config, store)

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-import ray
 
+from rayrank.cluster.connection import cluster_cpus, start_ray
 from rayrank.core.artifacts import Artifact
 from rayrank.core.errors import RayrankError, StorageError
 from rayrank.core.progress import say
-from rayrank.stages.cluster import cluster_cpus, start_ray
 
 FACTS = b"rayrank"
 """The Parquet footer entry in which a partition keeps what is to be known of it."""
@@ -68,6 +67,9 @@ def make_missing(
     if not missing:
         return
     start_ray()
+    # Importing Ray takes seconds, and the settings of runs are read before it is needed.
+    import ray
+
     data = ray.data.from_items([{"item": json.dumps(item)} for item in missing], override_num_blocks=len(missing))
     made = data.map_batches(
         _Actor,

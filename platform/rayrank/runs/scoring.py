@@ -13,18 +13,18 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
-from rayrank.core import flow
+from rayrank.cluster.connection import cluster_gpus, node_cpus, start_ray
+from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig, ResourcesConfig
 from rayrank.core.errors import StorageError
 from rayrank.core.progress import progress
 from rayrank.core.records import CANDIDATES
+from rayrank.core.run_kinds import RunInMaking
 from rayrank.data.ids import PairLookup
 from rayrank.data.rows import by_query
 from rayrank.models.inference.scorer import Scorer, halve, hasten
 from rayrank.models.saved import load_reranker
-from rayrank.stages.cluster import cluster_gpus, node_cpus, start_ray
-from rayrank.stages.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.text.pairs import Rows
 from rayrank.text.words import word_table
 from rayrank.training.setups import inputs_of, tokenizer_of
@@ -40,34 +40,30 @@ WORTH_COMPILING = 60.0
 FlexAttention; since then what is not compiled is faster."""
 
 
-def score(stage: str, model: str, splits: list[str], config: PipelineConfig, store: Store) -> Artifact:
-    """Return the candidates of some splits under a model's score; `rank` stays the first stage's."""
-    if done := store.find(stage, config):
-        return done
-    started = time.monotonic()
-    artifact, candidates = store.artifact(stage, config), store.require("candidates", config)
-    for needed in flow.inputs(stage, config):
-        store.require(needed, config)
-    items = _items(candidates, splits)
+def score(run: RunInMaking) -> dict[str, Any]:
+    """Write the candidates of a run under its model's scores and return the facts; `rank` stays the first stage's."""
+    config, candidates = run.config, run.source(run.settings.of)
+    items = _items(candidates, run.splits)
     start_ray()
     actors, cpus, gpus = _pool(config.resources)
     totals, left = {"num_candidates": 0, "score_seconds": 0.0}, sum(item["count"] for item in items)
-    with progress(stage, left, "pairs") as advance:
+    arguments = {
+        "artifact": run.artifact,
+        "candidates": candidates,
+        "model": run.settings.model,
+        "config": config,
+        "store": run.store,
+        "threads": cpus,
+    }
+    with progress(run.name, left, "pairs") as advance:
         for item in items:
             item["left"], left = left / actors, left - item["count"]
         for facts in make_missing(
-            artifact,
-            items,
-            PairScorer,
-            {"artifact": artifact, "model": model, "config": config, "store": store, "threads": cpus},
-            actors=actors,
-            cpus=cpus,
-            gpus=gpus,
-            label=stage,
+            run.artifact, items, PairScorer, arguments, actors=actors, cpus=cpus, gpus=gpus, label=run.name
         ):
             totals = {name: totals[name] + facts[name] for name in totals}
             advance(facts["num_candidates"])
-    return store.finish(artifact, config, started, {**totals, "gpus": gpus})
+    return {**totals, "gpus": gpus}
 
 
 class PairScorer(PartitionWorker):
@@ -75,9 +71,10 @@ class PairScorer(PartitionWorker):
 
     calls = 2
 
-    def __init__(self, artifact: Artifact, model: str, config: PipelineConfig, store: Store, threads: int) -> None:
-        self._artifact = artifact
-        self._candidates = store.require("candidates", config)
+    def __init__(
+        self, artifact: Artifact, candidates: Artifact, model: str, config: PipelineConfig, store: Store, threads: int
+    ) -> None:
+        self._artifact, self._candidates = artifact, candidates
         self._inputs = inputs_of(config, store, {})
         self._rows = PairLookup(self._inputs.data.query_ids, self._inputs.data.passage_ids)
         # Slices of a file come one after another.
@@ -155,9 +152,3 @@ def _pool(resources: ResourcesConfig) -> tuple[int, int, float]:
         return resources.score_actors or max(1, int(there)), 1, gpus
     actors = resources.score_actors or len(nodes)
     return actors, max(1, min(max(nodes), sum(nodes) // actors)), 0.0
-
-
-def held_out(config: PipelineConfig, store: Store) -> list[str]:
-    """Return the judged splits that nothing is trained on."""
-    splits = store.require("corpus", config).manifest["splits"]
-    return [name for name, counts in splits.items() if name != "train" and counts["num_judgments"]]

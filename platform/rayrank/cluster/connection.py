@@ -1,11 +1,12 @@
-"""The Ray cluster that stages work on: joined or started at first need, so that early mistakes do not wait for it."""
+"""The Ray cluster that stages work on: joined or started at first need, so that early mistakes do not wait for it.
+
+Ray is imported inside functions: importing it takes seconds, and the settings of runs are read before it is needed.
+"""
 
 import logging
 import os
 import socket
 from typing import Any
-
-import ray
 
 from rayrank.core.errors import ConfigError
 from rayrank.core.progress import say
@@ -13,6 +14,8 @@ from rayrank.core.progress import say
 
 def start_ray() -> None:
     """Join the cluster a submitted job runs in, or start one inside this process."""
+    import ray
+
     if ray.is_initialized():
         return
     address = os.environ.get("RAY_ADDRESS")
@@ -30,6 +33,8 @@ def start_ray() -> None:
 
 
 def _join(address: str, options: dict[str, Any]) -> None:
+    import ray
+
     host, _, port = address.rpartition(":")
     try:
         if port.isdigit() and "/" not in host:
@@ -63,10 +68,14 @@ def cluster_cpus() -> int:
 
 def cluster_gpus() -> float:
     """Return how many GPUs the cluster has now."""
+    import ray
+
     return float(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
 
 
 def node_cpus() -> list[int]:
     """Return the cores of every live node that has any."""
+    import ray
+
     nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     return [cpus for cpus in nodes if cpus] or [1]

@@ -1,4 +1,4 @@
-"""Candidates that come with a dataset (MS MARCO's top1000), taken over without a search."""
+"""Provided: a first stage that takes over the candidates that come with a dataset, such as MS MARCO's top1000."""
 
 from collections import Counter
 from itertools import islice
@@ -6,20 +6,45 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import Field
 
 from rayrank.core.artifacts import Artifact
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import DatasetError
 from rayrank.core.progress import progress
 from rayrank.core.records import CANDIDATES, Candidate, Malformed
+from rayrank.core.run_kinds import RunInMaking, RunKind, RunSettings
 from rayrank.data.problems import Problems
-from rayrank.data.sources import open_source
+from rayrank.data.sources import candidates_digest, open_source
 
 ROWS_AT_ONCE = 1_000_000
 
 
+class ProvidedSettings(RunSettings):
+    """The files are part of the dataset; only their digest is kept here."""
+
+    fingerprint: str = Field(default="", description="digest of the files, filled in when a job starts")
+
+
+class Provided(RunKind):
+    """All candidates of the dataset's own files. MS MARCO shuffled its files, so `candidates.depth` cuts none."""
+
+    Settings = ProvidedSettings
+    is_first_stage = True
+    has_scores = False
+
+    def inputs(self, settings: ProvidedSettings, config: PipelineConfig) -> tuple[str, ...]:
+        return ("corpus",)
+
+    def digest(self, settings: ProvidedSettings, config: PipelineConfig) -> str:
+        return candidates_digest(open_source(config.dataset))
+
+    def make(self, run: RunInMaking) -> dict[str, Any]:
+        return write_provided(run.config, run.store.require("corpus", run.config), run.artifact)
+
+
 def write_provided(config: PipelineConfig, corpus: Artifact, artifact: Artifact) -> dict[str, Any]:
-    """Write the source's own candidates, all of them: they come in no order that a depth could cut."""
+    """Write the source's own candidates, split by split."""
     problems = Problems(config.dataset)
     queries = corpus.read_table("queries.parquet", ["query_id", "split"])
     splits = dict(zip(queries["query_id"].to_pylist(), queries["split"].to_pylist(), strict=True))

@@ -1,0 +1,145 @@
+"""Kinds of runs. A run is a ranked list per query; `runs` in the configuration names each run and says its kind."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from pydantic import Field, ValidationError
+
+from rayrank.core.errors import ConfigError
+from rayrank.core.section import Section
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rayrank.core.artifacts import Artifact, Store
+    from rayrank.core.config import PipelineConfig
+
+KINDS = {
+    "search": "rayrank.runs.search:Search",
+    "provided": "rayrank.runs.provided:Provided",
+    "rerank": "rayrank.runs.rerank:Rerank",
+    "interpolate": "rayrank.runs.interpolate:Interpolate",
+}
+"""The kinds that come with the package. Any other kind is named MODULE:CLASS, as an entry point is."""
+
+CANDIDATES = "candidates"
+"""In a run's `of`, this name stands for the run that `candidates.first_stage` names."""
+
+
+class RunSettings(Section):
+    """What every run of the configuration says about itself; a kind adds settings of its own."""
+
+    kind: str = Field(description=f"{', '.join(KINDS)}, or MODULE:CLASS of your own")
+    title: str = Field(default="", description="how tables and model cards call the run; its name if empty")
+
+
+class RunInMaking(Protocol):
+    """One run while it is made: its settings, the runs it reads, and where its rows go."""
+
+    name: str
+    settings: Any
+    config: PipelineConfig
+    store: Store
+    artifact: Artifact
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits to make: all held-out splits, or train."""
+
+    def source(self, name: str) -> Artifact:
+        """Return the artifact of a run that this one reads, on the same splits."""
+
+    def has(self, name: str, split: str) -> bool:
+        """Return whether another run has rows of a split."""
+
+    def rows(self, name: str, split: str) -> pa.Table:
+        """Return the rows of another run as they are stored: all runs of the same candidates have the same order."""
+
+    def read(self, name: str, split: str) -> pa.Table:
+        """Return the rows of another run, best first within each query."""
+
+    def write(self, split: str, rows: pa.Table) -> None:
+        """Store this run's rows of a split: (query_id, passage_id, rank, score); equal scores are ordered by rank."""
+
+
+class RunKind:
+    """How runs of one kind are made. A subclass sets `version` and `Settings` and writes `inputs` and `make`."""
+
+    version: ClassVar[int] = 1
+    """Raise it when `make` changes what it makes of the same settings and inputs."""
+    Settings: ClassVar[type[RunSettings]]
+    is_first_stage: ClassVar[bool] = False
+    """A first stage finds passages by itself and covers every split at once, train included."""
+    has_scores: ClassVar[bool] = True
+    """Whether scores carry information: candidates that come shuffled with a dataset have an order but no scores."""
+
+    def inputs(self, settings: Any, config: PipelineConfig) -> tuple[str, ...]:
+        """Return the stages whose results `make` reads."""
+        raise NotImplementedError
+
+    def reads(self, settings: Any) -> tuple[str, ...]:
+        """Return the runs that `make` reads: those that the setting `of` names, if the kind has one."""
+        of = getattr(settings, "of", ())
+        return (of,) if isinstance(of, str) else tuple(of)
+
+    def make(self, run: RunInMaking) -> dict[str, Any]:
+        """Write the run's rows and return facts for its manifest."""
+        raise NotImplementedError
+
+    def is_worth_making(self, settings: Any, config: PipelineConfig) -> bool:
+        """Return whether a pipeline makes the run; False where it would rank as a run that it reads."""
+        return True
+
+    def digest(self, settings: Any, config: PipelineConfig) -> str:
+        """Return the digest of the files that the run reads from outside; it becomes the setting `fingerprint`."""
+        return ""
+
+    def key(self, settings: Any, config: PipelineConfig) -> dict[str, Any]:
+        """Return the settings that the result depends on, besides its inputs."""
+        return settings.model_dump(mode="json", exclude={"title"})  # type: ignore[no-any-return]
+
+
+@cache
+def kind_named(name: str) -> RunKind:
+    """Return a kind by its short name or by MODULE:CLASS."""
+    module, colon, attribute = KINDS.get(name, name).partition(":")
+    try:
+        found = getattr(import_module(module), attribute) if colon else None
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"The kind {name} of a run cannot be imported: {error}; install its module.") from None
+    if not (isinstance(found, type) and issubclass(found, RunKind)):
+        known = ", ".join(KINDS)
+        raise ConfigError(f"{name} is no kind of run: choose one of {known}, or MODULE:CLASS of your own.")
+    return found()
+
+
+def read_all(runs: dict[str, Any]) -> dict[str, RunSettings]:
+    """Return the settings of all runs by name, in the order given."""
+    return {name: read_settings(name, values) for name, values in runs.items()}
+
+
+def read_settings(name: str, values: Any) -> RunSettings:
+    """Return the settings of one named run, or say in a sentence what is wrong with them."""
+    if isinstance(values, RunSettings):
+        return values
+    if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
+        raise ConfigError(f"The run {name} has no kind: set runs.{name}.kind to one of {', '.join(KINDS)}.")
+    model = kind_named(values["kind"]).Settings
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(str(part) for part in problem["loc"])
+        fields, kind = ", ".join(model.model_fields), values["kind"]
+        if problem["type"] == "extra_forbidden":
+            raise ConfigError(f"runs.{name}.{key} does not exist: a run of kind {kind} has {fields}.") from None
+        if problem["type"] == "missing":
+            raise ConfigError(f"runs.{name}.{key} is missing: a run of kind {kind} needs it.") from None
+        reason = problem["msg"].removeprefix("Value error, ")
+        raise ConfigError(
+            f"runs.{name}.{key}={problem['input']} cannot be used: {reason[0].lower()}{reason[1:]}; change it with "
+            f"--set runs.{name}.{key}=..."
+        ) from None

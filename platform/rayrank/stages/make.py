@@ -1,0 +1,18 @@
+"""One way to make any node of the flow: a stage by its module, a run by its kind."""
+
+from importlib import import_module
+
+from rayrank.core import flow
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PipelineConfig
+
+
+def make(name: str, config: PipelineConfig, store: Store) -> Artifact:
+    """Return the artifact of a stage or a run, made of artifacts that exist already."""
+    node = flow.node(name, config)
+    if flow.run_of(node):
+        from rayrank.runs.making import make_run
+
+        return make_run(node, config, store)
+    made: Artifact = import_module(f"rayrank.stages.{node}").run(config, store)
+    return made
