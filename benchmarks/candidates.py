@@ -36,7 +36,8 @@ from rayrank.core.config import CandidatesConfig, DatasetConfig, PipelineConfig,
 from rayrank.core.records import CANDIDATES
 from rayrank.data.sources import fingerprint, open_source
 from rayrank.retrieval.lucene import java
-from rayrank.stages import candidates, corpus, index
+from rayrank.stages import corpus, index
+from rayrank.stages.make import make
 
 VOCABULARY = 50_000
 
@@ -77,7 +78,7 @@ def compare(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]
         plain = (lucene, texts["query_id"].to_pylist(), texts["text"].to_pylist(), arguments, plain_file)
         rounds.append({"side": "plain", "round": number, **measured(partial(in_process, plain_loop, *plain))})
         shutil.rmtree(store.artifact("candidates", config).url, ignore_errors=True)
-        rounds.append({"side": "stage", "round": number, **measured(partial(candidates.run, config, store))})
+        rounds.append({"side": "stage", "round": number, **measured(partial(make, "candidates", config, store))})
         seconds = json.loads(plain_file.with_suffix(".seconds").read_text())
         rounds[-2]["loop_seconds"], rounds[-2]["search_seconds"] = seconds
         found = store.artifact("candidates", config)

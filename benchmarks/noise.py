@@ -31,7 +31,8 @@ from rayrank.models.encoder import load_encoder
 from rayrank.models.inference.scorer import Scorer, hasten
 from rayrank.models.reranker import Reranker
 from rayrank.models.saved import load_reranker, save
-from rayrank.stages import corpus, noise
+from rayrank.stages import corpus
+from rayrank.stages.make import make
 from rayrank.text.words import word_table
 from rayrank.training.setups import inputs_of, tokenizer_of
 
@@ -53,7 +54,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         config, store = made(arguments, Path(folder))
         started = time.time()
-        scores = noise.run(config, store)
+        scores = make("noise", config, store)
         whole = time.time() - started
         ray.shutdown()
         lone, length = alone(config, store, arguments.alone)
@@ -99,7 +100,7 @@ def write_dataset(folder: Path, num_passages: int, num_queries: int) -> None:
 def write_candidates(config: PipelineConfig, store: Store, num_queries: int, arguments: argparse.Namespace) -> None:
     """Write random candidates as the first stage writes its own."""
     artifact, rng = store.artifact("candidates", config), np.random.default_rng(7)
-    each = config.candidates.partition_queries
+    each = 1000
     for number, first in enumerate(range(0, num_queries, each)):
         queries = np.arange(first, min(num_queries, first + each))
         # No passage twice for a query: a run of them, from a place of its own.
@@ -115,7 +116,7 @@ def write_candidates(config: PipelineConfig, store: Store, num_queries: int, arg
             schema=CANDIDATES,
         )
         artifact.write_table(f"train/part-{number:05d}.parquet", table)
-    store.finish(artifact, config, time.monotonic(), {})
+    store.finish(artifact, config, time.monotonic(), {}, "candidates")
 
 
 def files_of(scores: Artifact, started: float) -> list[tuple[float, int]]:

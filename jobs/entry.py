@@ -13,7 +13,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from rayrank.core import overrides
+from rayrank.core import flow, overrides
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import RayrankError, StorageError
@@ -109,7 +109,7 @@ def _run_stages(arguments: Arguments, plan: Sequence[tuple[str, PipelineConfig]]
     results: list[tuple[str, Artifact, bool]] = []
     for name, config in plan:
         reused = store.find(name, config) is not None
-        results.append((name, make(name, config, store), reused))
+        results.append((flow.node(name, config), make(name, config, store), reused))
     summary = summarise(results, log_file)
     with redirect_stdout(sys.__stdout__):
         show(summary)

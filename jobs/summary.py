@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.text import Text
 
 from rayrank.core.artifacts import Artifact
-from rayrank.core.flow import RUN
 from rayrank.measure.significance import Comparison, Interval
 from rayrank.reports.table import Row, difference_text, metrics_table, p_text
 
@@ -29,7 +28,7 @@ def summarise(results: list[tuple[str, Artifact, bool]], log_file: str) -> dict[
     stages = []
     for name, artifact, reused in results:
         manifest = artifact.manifest
-        fact = {"stage": name.removeprefix(RUN), "path": artifact.url, "reused": reused, "seconds": manifest["seconds"]}
+        fact = {"stage": name, "path": artifact.url, "reused": reused, "seconds": manifest["seconds"]}
         fact["counts"] = {name: manifest[name] for name in SHOWN if manifest.get(name)}
         fact["left_out"] = {kind: entry["count"] for kind, entry in manifest.get("problems", {}).items()}
         if "metrics" in manifest:

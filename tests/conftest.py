@@ -23,7 +23,13 @@ settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 
-TRAINED = ("test_sweep.py", "test_trained_jobs.py", "test_training_faults.py", "test_training_inputs.py")
+TRAINED = (
+    "test_sweep.py",
+    "test_toy_run.py",
+    "test_trained_jobs.py",
+    "test_training_faults.py",
+    "test_training_inputs.py",
+)
 """Files that share the trained models, which take a minute to make."""
 
 

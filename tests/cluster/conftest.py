@@ -13,7 +13,9 @@ import ray
 import torch
 from transformers import BertConfig, BertModel
 
+from jobs.entry import configure, parser
 from rayrank.cluster.connection import start_ray
+from rayrank.core.config import PipelineConfig
 
 SETTINGS = [
     "dataset.demo.subjects=20", "candidates.depth=10", "encoder.layers=1", "encoder.dropout=0.1",
@@ -40,6 +42,11 @@ def encoder() -> str:
 
 def settings() -> list[str]:
     return [f"encoder.name={encoder()}", *SETTINGS]
+
+
+def configured() -> PipelineConfig:
+    """The configuration of the commands below, with the digests that a job finds."""
+    return configure(parser("").parse_args([part for setting in settings() for part in ("--set", setting)]))
 
 
 def command(job: str, storage: Path, *more: str) -> list[str]:

@@ -12,8 +12,11 @@ import pytest
 from rayrank.core.artifacts import Store
 from rayrank.core.config import CandidatesConfig, DatasetConfig, IndexConfig, PipelineConfig
 from rayrank.core.records import Passage
+from rayrank.core.run_kinds import read_all
 from rayrank.data.sources import fingerprint, open_source
-from rayrank.stages import candidates, corpus, index
+from rayrank.retrieval.lucene import Bm25
+from rayrank.stages import corpus, index
+from rayrank.stages.make import make
 
 # As a pyserini user would, but for the JVM, which comes from the wheel.
 REFERENCE = """
@@ -35,7 +38,7 @@ json.dump(found, open(place + "/found.json", "w"))
 
 
 def reference(
-    folder: Path, source: str, queries: dict[str, str], first: CandidatesConfig, settings: IndexConfig
+    folder: Path, source: str, queries: dict[str, str], first: Bm25, settings: IndexConfig
 ) -> dict[str, list[tuple[str, float]]]:
     reader = open_source(DatasetConfig(source=source))
     with (folder / "passages.jsonl").open("w") as stream:
@@ -52,23 +55,25 @@ def reference(
 @pytest.mark.parametrize(
     ("name", "first", "settings"),
     [
-        ("vaswani", CandidatesConfig(depth=1000, partition_queries=40), IndexConfig()),
-        ("cacm", CandidatesConfig(depth=100), IndexConfig()),
-        ("cacm", CandidatesConfig(depth=50, k1=1.2, b=0.75), IndexConfig(stemmer="krovetz", stopwords="none")),
-        ("cacm", CandidatesConfig(depth=50), IndexConfig(stemmer="none")),
+        ("vaswani", Bm25(0.9, 0.4, 1000), IndexConfig()),
+        ("cacm", Bm25(0.9, 0.4, 100), IndexConfig()),
+        ("cacm", Bm25(1.2, 0.75, 50), IndexConfig(stemmer="krovetz", stopwords="none")),
+        ("cacm", Bm25(0.9, 0.4, 50), IndexConfig(stemmer="none")),
     ],
 )
 def test_scores_and_order_equal_pyserinis_own_searcher(
-    ray_cluster: None, shared_data: Path, tmp_path: Path, name: str, first: CandidatesConfig, settings: IndexConfig
+    ray_cluster: None, shared_data: Path, tmp_path: Path, name: str, first: Bm25, settings: IndexConfig
 ) -> None:
     dataset = DatasetConfig(source=f"trec:{shared_data / name}")
     dataset = dataset.model_copy(update={"fingerprint": fingerprint(open_source(dataset))})
-    config = PipelineConfig(dataset=dataset, candidates=first, index=settings)
+    runs = {"bm25": {"kind": "search", "k1": first.k1, "b": first.b, "partition_queries": 40}}
+    depth = CandidatesConfig(depth=first.depth)
+    config = PipelineConfig(dataset=dataset, candidates=depth, index=settings, runs=read_all(runs))
     store = Store(str(tmp_path / "storage"))
     rows = corpus.run(config, store).read_table("queries.parquet")
     queries = dict(zip(rows["query_id"].to_pylist(), rows["text"].to_pylist(), strict=True))
     index.run(config, store)
-    found = candidates.run(config, store)
+    found = make("candidates", config, store)
     splits = sorted(set(rows["split"].to_pylist()))
     ours = pa.concat_tables([found.read_table(file) for split in splits for file in found.names(split)])
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.processes import kill_whole
 
-SETTINGS = ["--set", "dataset.demo.subjects=400", "--set", "candidates.partition_queries=25"]
+SETTINGS = ["--set", "dataset.demo.subjects=400", "--set", "runs.bm25.partition_queries=25"]
 
 
 def command(job: str, storage: Path, *more: str) -> list[str]:
@@ -21,7 +21,7 @@ def command(job: str, storage: Path, *more: str) -> list[str]:
 
 
 def partitions(storage: Path) -> dict[str, Path]:
-    return {f"{path.parent.name}/{path.name}": path for path in storage.glob("candidates/*/*/*.parquet")}
+    return {f"{path.parent.name}/{path.name}": path for path in storage.glob("search/*/*/*.parquet")}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_killed_job_repeats_no_partition_and_ends_in_the_same_candidates(unbroken: Path, tmp_path: Path) -> None:
     storage, summary = tmp_path / "storage", tmp_path / "summary.json"
     shutil.copytree(unbroken, storage)
-    shutil.rmtree(storage / "candidates")
+    shutil.rmtree(storage / "search")
     total = len(partitions(unbroken))
     process = subprocess.Popen(command("build_candidates", storage), text=True)
     deadline = time.monotonic() + 120
@@ -43,7 +43,7 @@ def test_a_killed_job_repeats_no_partition_and_ends_in_the_same_candidates(unbro
     kill_whole(process)
     survivors = {name: path.stat().st_mtime_ns for name, path in partitions(storage).items()}
     assert 0 < len(survivors) < total
-    assert not list(storage.glob("candidates/*/manifest.json"))
+    assert not list(storage.glob("search/*/manifest.json"))
 
     again = subprocess.run(
         command("build_candidates", storage, "--json", str(summary)), text=True, capture_output=True, check=True

@@ -21,7 +21,7 @@ from tests.processes import below
 
 from .conftest import UNHURRIED, settings
 
-BEFORE = ("corpus", "index", "candidates", "query_types", "pretrain", "pointwise", "noise")
+BEFORE = ("corpus", "index", "search", "query_types", "pretrain", "pointwise", "rerank")
 
 
 def command(storage: Path, *more: str) -> list[str]:
@@ -195,7 +195,7 @@ def test_trials_that_fail_are_shown_as_what_they_are_and_the_sweep_goes_on(train
     more = ["--space", str(space), "--grid", "--parallel", "1", "--set", "resources.retries=0"]
     process = subprocess.Popen(command(storage, *more), env=UNHURRIED, text=True, stderr=subprocess.PIPE)
     wait_for_a_checkpoint(process, storage)
-    for file in storage.glob("noise/*/train/*.parquet"):
+    for file in storage.glob("rerank/*/train/*.parquet"):
         file.write_bytes(b"damaged")
     (worker,) = below(process.pid, "RayTrainWorker")
     worker.kill()  # as the kernel does when memory runs out

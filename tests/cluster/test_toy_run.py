@@ -3,10 +3,13 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+
+from .conftest import command
 
 KIND = '''
 import pyarrow as pa
@@ -33,23 +36,55 @@ class ByLength(RunKind):
             run.write(split, rows.set_column(3, "score", scores))
         return {"num_candidates": len(lengths)}
 '''
-RUNS = ["--set", "runs.longest={kind: toy_kind:ByLength, title: Longest}"]
+ROOT = Path(__file__).resolve().parents[2]
+TOY = ["--set", "runs.longest={kind: toy_kind:ByLength, title: Longest}"]
 
 
 @pytest.fixture(scope="module")
-def toy(joining: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of jobs that can import the kind, as a user's own package would be."""
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a user's own module, outside of this project."""
     folder = tmp_path_factory.mktemp("package")
     (folder / "toy_kind.py").write_text(KIND)
-    # Workers of the cluster look where the driver says.
-    path = os.pathsep.join([str(folder), *filter(None, [joining.get("PYTHONPATH")])])
-    environment = {"PYTHONPATH": path}
-    return {**joining, **environment, "RAY_RUNTIME_ENV_HOOK": "", "TOY": str(folder)}
+    return folder
 
 
-def job(name: str, environment: dict[str, str], *arguments: str) -> dict[str, object]:
-    file = Path(environment["TOY"]) / "summary.json"
-    command = [sys.executable, "-m", name, *arguments, *RUNS, "--json", str(file)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+def run(job: str, package: Path, storage: Path, joining: dict[str, str], *more: str) -> dict[str, Any]:
+    """Run a job in the user's folder, which Ray adds to the path of its workers, and return its summary."""
+    environment = {**joining, "PYTHONPATH": os.pathsep.join([str(ROOT / "platform"), str(ROOT)])}
+    file = package / "summary.json"
+    done = subprocess.run(
+        command(job, storage, *TOY, *more, "--json", str(file)),
+        env=environment, cwd=package, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(file.read_text())  # type: ignore[no-any-return]
+
+
+def test_the_kind_is_short() -> None:
+    assert len(KIND.strip().splitlines()) < 30
+
+
+def test_evaluate_measures_it_beside_another_run(package: Path, trained: Path, joining: dict[str, str]) -> None:
+    facts = run("evaluate", package, trained, joining, "--run", "longest", "--baseline", "bm25", "--split", "dev")
+    made, evaluated = facts["stages"]
+    assert (made["stage"], evaluated["evaluation"]["run"]) == ("run:longest", "longest")
+    assert evaluated["evaluation"]["baseline"] == "bm25"
+    assert 0 < evaluated["evaluation"]["metrics"]["MRR@10"]["mean"] <= 1
+    # The run is ordered by length indeed.
+    rows = pq.read_table(next(Path(made["path"]).glob("dev/*.parquet"))).to_pylist()
+    texts = {
+        row["passage_id"]: row["text"]
+        for file in trained.glob("corpus/*/passages/*.parquet")
+        for row in pq.read_table(file, columns=["passage_id", "text"]).to_pylist()
+    }
+    assert all(row["score"] == len(texts[row["passage_id"]]) for row in rows)
+
+
+def test_until_stops_at_it(package: Path, trained: Path, joining: dict[str, str]) -> None:
+    facts = run("run_pipeline", package, trained, joining, "--until", "longest")
+    assert [stage["stage"] for stage in facts["stages"]] == ["corpus", "index", "run:bm25", "run:longest"]
+
+
+def test_ablate_has_a_row_for_it(package: Path, trained: Path, joining: dict[str, str]) -> None:
+    facts = run("ablate", package, trained, joining, "--only", "Longest")
+    assert [row["name"] for row in facts["table"]["rows"]] == ["DR-BERT", "Longest"]

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from .conftest import command
+from rayrank.core.artifacts import Store
+
+from .conftest import command, configured
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +40,12 @@ def run(joining: dict[str, str]) -> Run:
     return run
 
 
+def files(storage: Path, run: str, split: str) -> list[Path]:
+    """The files of one split of a run."""
+    found = Store(str(storage)).require(run, configured())
+    return [Path(found.path(name)) for name in found.names(split)]
+
+
 @pytest.fixture(scope="module")
 def measured(storage: Path, run: Run) -> Path:
     """The storage with dev ranked by the listwise model."""
@@ -51,7 +59,7 @@ def test_the_pipeline_ends_with_every_run_beside_bm25_and_reuses_what_was_traine
     stages = summary["stages"]
     assert isinstance(stages, list)
     made = {fact["stage"] for fact in stages if not fact["reused"]}
-    assert made == {"rank_pointwise", "rank_listwise", "rank_fused", "noise_report", "evaluate"}
+    assert made == {"run:pointwise", "run:drbert", "run:fused", "noise_report", "evaluate"}
     evaluations = [fact["evaluation"] for fact in stages if "evaluation" in fact]
     assert [facts["run"] for facts in evaluations] == ["bm25", "pointwise", "drbert", "fused"]
     for facts in evaluations[1:]:
@@ -61,12 +69,11 @@ def test_the_pipeline_ends_with_every_run_beside_bm25_and_reuses_what_was_traine
 
 
 def test_a_run_holds_the_candidates_and_no_others(measured: Path) -> None:
-    def pairs(stage: str) -> set[tuple[str, str]]:
-        tables = [pq.read_table(file) for file in sorted(measured.glob(f"{stage}/*/dev/*.parquet"))]
-        rows = pa.concat_tables(tables)
+    def pairs(name: str) -> set[tuple[str, str]]:
+        rows = pa.concat_tables([pq.read_table(file) for file in files(measured, name, "dev")])
         return set(zip(rows["query_id"].to_pylist(), rows["passage_id"].to_pylist(), strict=True))
 
-    assert pairs("rank_listwise") == pairs("candidates")
+    assert pairs("drbert") == pairs("candidates")
 
 
 def test_the_noise_report_knows_the_truth_and_removes_less_the_higher_the_threshold(storage: Path, run: Run) -> None:
@@ -105,7 +112,7 @@ def test_an_exported_model_scores_as_the_stored_run(measured: Path, run: Run, tm
 
     run("export", measured, "--output", str(tmp_path / "model"))
 
-    ranked = pq.read_table(sorted(measured.glob("rank_listwise/*/dev/*.parquet"))[0]).slice(0, 8).to_pylist()
+    ranked = pq.read_table(files(measured, "drbert", "dev")[0]).slice(0, 8).to_pylist()
     (corpus,) = measured.glob("corpus/*")
     queries = {row["query_id"]: row for row in pq.read_table(corpus / "queries.parquet").to_pylist()}
     passages = {

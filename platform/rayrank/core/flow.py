@@ -188,14 +188,20 @@ def plan(name: str, config: PipelineConfig) -> tuple[str, ...]:
 
 def key(name: str, config: PipelineConfig) -> str:
     """Return the address of a node's result: the same for the same code, settings and inputs."""
-    found = describe(name, config)
-    chosen = json.loads(json.dumps(found.settings))
-    for ignored in STAGES[found.folder].ignores if found.folder in STAGES else ():
-        section, _, setting = ignored.partition(".")
-        del chosen[section][setting]
-    ancestry = [key(each, config) for each in found.inputs]
-    identity = json.dumps([found.folder, found.version, chosen, ancestry], sort_keys=True)
-    return hashlib.sha256(identity.encode()).hexdigest()[:16]
+    return _key(node(name, config), config, {})
+
+
+def _key(name: str, config: PipelineConfig, known: dict[str, str]) -> str:
+    if name not in known:
+        found = describe(name, config)
+        chosen = json.loads(json.dumps(found.settings))
+        for ignored in STAGES[name].ignores if name in STAGES else ():
+            section, _, setting = ignored.partition(".")
+            del chosen[section][setting]
+        ancestry = [_key(each, config, known) for each in found.inputs]
+        identity = json.dumps([found.folder, found.version, chosen, ancestry], sort_keys=True)
+        known[name] = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    return known[name]
 
 
 def rankers(config: PipelineConfig) -> list[str]:

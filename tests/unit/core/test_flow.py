@@ -261,7 +261,7 @@ def test_a_first_stage_covers_the_training_queries_and_a_ranker_is_made_for_them
         ("runs.drbert.model=corpus", "model=corpus cannot be used: choose one of pointwise, listwise"),
         ("runs.drbert.of=bm52", "runs.drbert.of=bm52 cannot be used: there is no such run; the runs are candidates,"),
         ("runs.drbert.of=fused", "drbert -> fused -> drbert is a circle"),
-        ("runs.pointwise.model=listwise", "listwise -> pointwise@train -> listwise is a circle"),
+        ("runs.pointwise.model=listwise", "pointwise@train -> listwise -> pointwise@train is a circle"),
         ("runs.candidates.kind=search", "A run cannot be called 'candidates'"),
         ("runs.a/b.kind=search", "A run cannot be called 'a/b'"),
         ("candidates.first_stage=bm52", "candidates.first_stage=bm52 cannot be used: there is no such run"),
