@@ -87,7 +87,7 @@ def test_the_readmes_submit_command_runs_the_pipeline_under_token_authentication
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((tmp_path / "summary.json").read_text())
     stages = [stage["stage"] for stage in summary["stages"]]
-    assert stages[:3] == ["corpus", "index", "candidates"]
+    assert stages[:3] == ["corpus", "index", "run:bm25"]
     assert set(PHASES) < set(stages)
     runs = [stage["evaluation"]["run"] for stage in summary["stages"] if "evaluation" in stage]
     assert runs == ["bm25", "pointwise", "drbert", "fused"]
