@@ -20,7 +20,7 @@ from rayrank.data.pair_set import relevant_pairs
 from rayrank.models.inference.scorer import Scorer
 from rayrank.models.reranker import Reranker
 from rayrank.scores.calibration import Calibration, fit
-from rayrank.text.pairs import Rows
+from rayrank.text.ragged import Rows
 from rayrank.text.words import CONTINUES, word_table
 from rayrank.training.data import Split, read_candidates
 from rayrank.training.phases import Inputs
