@@ -33,7 +33,7 @@ from rayrank.data.run_files import write_trec
 from rayrank.models.inference.onnx_graph import int8, onnx_graph
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.scorer import Scorer, hasten
-from rayrank.text.pairs import Rows
+from rayrank.text.ragged import Rows
 
 
 class Work(NamedTuple):

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from rayrank.core.config import MINILM, EncoderConfig, StrmConfig
+from rayrank.core.config import MINILM, EncoderConfig, InputConfig, StrmConfig
 from rayrank.models.batches import PairTexts
 from rayrank.models.encoder import Encoder, load_encoder
 from rayrank.models.reranker import Reranker
-from rayrank.text.pairs import Ragged, SpecialIds, prefixes
+from rayrank.text.ragged import Ragged
+from rayrank.text.template import Template
 from rayrank.text.words import CONTINUES, word_table
 
 ENCODERS = ("large", "minilm")
@@ -61,17 +62,17 @@ def made_texts(count: int, tokenizer: PreTrainedTokenizerFast, mean: int = 102, 
         return Ragged(values.astype(np.int32), offsets)
 
     queries = ids(rng.integers(4, 12, count))
-    starts = prefixes(queries, None, SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id), length)
+    template = Template.of(tokenizer, InputConfig(length=length, query_type=False))
     # Two thirds of a bell and a third of texts that are cut, so that lengths spread as passages' do.
     bodies = np.where(rng.random(count) < 0.12, length, rng.gamma(4, (mean - 24) / 4, count).astype(np.int64) + 4)
-    return PairTexts(starts, ids(np.minimum(bodies, length)), length, tokenizer.pad_token_id, tokenizer.sep_token_id)
+    return PairTexts(template.prefixes(queries), ids(np.minimum(bodies, length)), template)
 
 
 def as_words(texts: PairTexts, tokenizer: PreTrainedTokenizerFast) -> list[tuple[str, str]]:
     """Return such pairs as text."""
     queries, passages = (
         tokenizer.batch_decode([ragged[row] for row in range(len(ragged))], skip_special_tokens=True)
-        for ragged in (texts.starts, texts.passages)
+        for ragged in (texts.prefixes, texts.passages)
     )
     return list(zip(queries, passages, strict=True))
 

@@ -34,8 +34,8 @@ from rayrank.core.config import MINILM, InputConfig, QueryTypesConfig, StrmConfi
 from rayrank.models.inference.onnx_graph import int8, onnx_graph
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.scorer import CPU_TOKENS, Scorer, pools
-from rayrank.text.pairs import Rows
 from rayrank.text.pieces import load_tokenizer
+from rayrank.text.ragged import Rows
 
 PEER, ONNX_PEER = "CrossEncoder", "ONNX Runtime int8"
 BATCH_SIZES = (8, 16, 32, 64, 128)

@@ -36,8 +36,8 @@ from rayrank.core.config import MINILM, InputConfig, QueryTypesConfig, StrmConfi
 from rayrank.models.batches import PairTexts
 from rayrank.models.inference.scorer import Scorer, hasten, row_size
 from rayrank.models.reranker import Reranker
-from rayrank.text.pairs import Rows
 from rayrank.text.pieces import load_tokenizer
+from rayrank.text.ragged import Rows
 
 BATCH_SIZES = (128, 512, 1024, 2048)
 """Of CrossEncoder, whose default is 32; the fastest is what all are compared with."""

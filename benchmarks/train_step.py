@@ -25,8 +25,8 @@ from benchmarks.made import ENCODERS, made_reranker, made_texts
 from rayrank.core.config import MINILM, ListwiseConfig, StrmConfig
 from rayrank.models.batches import PackedBatch, PairTexts
 from rayrank.models.reranker import Reranker
-from rayrank.text.pairs import Rows
 from rayrank.text.pieces import load_tokenizer
+from rayrank.text.ragged import Rows
 from rayrank.training import losses
 from rayrank.training.phases import Groups, LabelledLists, pair_inputs, pair_logits
 from rayrank.training.steps import Learner

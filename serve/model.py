@@ -23,8 +23,9 @@ from rayrank.models.batches import PairTexts
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.scorer import Scorer, hasten, snapshot
 from rayrank.scores.interpolation import blend
-from rayrank.text.pairs import Ids, Ragged, SpecialIds, prefixes
 from rayrank.text.pieces import PieceEncoder
+from rayrank.text.ragged import Ids, Ragged
+from rayrank.text.template import Template
 from serve.batching import Batcher
 from serve.config import ServeConfig
 from serve.records import Answer, Ask, Info, Overloaded, Timing
@@ -103,7 +104,7 @@ class ServedModel:
         self.config = config
         self._exported = self._explained = load(config.model, config.backend)
         tokenizer, settings = self._exported.tokenizer, self._exported.settings
-        self._special = SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id)
+        self._template = Template.of(tokenizer, settings.input)
         encode = PieceEncoder(tokenizer.backend_tokenizer.to_str(), settings.input.length)
         self._pieces = PieceCache(encode, config.batching.cache_pieces)
         self._tokenisers = ThreadPoolExecutor(config.batching.tokenisers, "tokenising")
@@ -205,19 +206,15 @@ class ServedModel:
         )
 
     def _inputs(self, ask: Ask) -> Inputs:
-        settings = self._exported.settings.input
         kind = self._kind(ask)
-        query, *type_ids = self._pieces([ask.query] if kind is None else [ask.query, kind])
-        # A type that nobody trained with may be any text; it must leave the query its place.
-        room = settings.length - 4 - min(len(query), settings.query_length)
-        types = Ragged.of([ids[:room] for ids in type_ids]) if type_ids else None
-        start = prefixes(Ragged.of([query]), types, self._special, settings.query_length)[0]
-        most = settings.length - 1 - len(start)
+        query, *types = self._pieces([ask.query] if kind is None else [ask.query, kind])
+        prefix = self._template.prefixes(Ragged.of([query]), Ragged.of(types) if types else None)[0]
         passages = self._pieces(ask.passages)
+        before, sizes = np.array(len(prefix)), np.array([len(ids) for ids in passages], np.int64)
         return Inputs(
-            pairs=[(start, ids) for ids in passages],
-            lengths=[len(start) + min(len(ids), most) + 1 for ids in passages],
-            cut=[place for place, ids in enumerate(passages) if len(ids) > most],
+            pairs=[(prefix, ids) for ids in passages],
+            lengths=self._template.lengths(before, sizes).tolist(),
+            cut=np.flatnonzero(self._template.is_cut(before, sizes)).tolist(),
             query_type=kind,
         )
 
@@ -244,29 +241,27 @@ class ServedModel:
 
     def _warm_up(self) -> None:
         """Score as much as there will be at a time, then as little, so that what compiles has compiled."""
-        pairs = self._inputs(Ask("a first query", ["a first passage"])).pairs
+        inputs = self._inputs(Ask("a first query", ["a first passage"]))
         if self._on_gpu:
-            start, passage = pairs[0]
-            self._begin(pairs * max(1, self._scorer.tokens // (len(start) + len(passage) + 1)))()
-        self._begin(pairs)()
+            self._begin(inputs.pairs * max(1, self._scorer.tokens // inputs.lengths[0]))()
+        self._begin(inputs.pairs)()
 
     def _begin(self, pairs: list[Pair]) -> Callable[[], list[float]]:
         """Begin to score pairs and return what waits for the scores; on the scoring thread."""
-        # The pairs of a request begin with one and the same array.
-        starts = {id(start): start for start, _ in pairs}
-        rows = {key: row for row, key in enumerate(starts)}
-        texts = self._texts(list(starts.values()), [passage for _, passage in pairs])
+        # The pairs of a request share one prefix array.
+        prefixes = {id(prefix): prefix for prefix, _ in pairs}
+        rows = {key: row for row, key in enumerate(prefixes)}
+        texts = self._texts(list(prefixes.values()), [passage for _, passage in pairs])
         # Kept: where memory ran out it takes less at once from then on.
         self._scorer = self._scorer.over(texts)
-        query_rows = np.array([rows[id(start)] for start, _ in pairs])
+        query_rows = np.array([rows[id(prefix)] for prefix, _ in pairs])
         begin = partial(self._scorer.begin, query_rows, np.arange(len(pairs)))
         # Of torch on a CPU all is done once it has begun: it begins when the scores of the batch before are out.
         scores = begin() if self._on_gpu or self._exported.int8 is not None else lambda: begin()()
         return lambda: scores().tolist()
 
-    def _texts(self, starts: Sequence[Ids], passages: Sequence[Ids]) -> PairTexts:
-        length, pad = self._exported.settings.input.length, self._exported.tokenizer.pad_token_id
-        return PairTexts(Ragged.of(starts), Ragged.of(passages), length, pad, self._special.sep)
+    def _texts(self, prefixes: Sequence[Ids], passages: Sequence[Ids]) -> PairTexts:
+        return PairTexts(Ragged.of(prefixes), Ragged.of(passages), self._template)
 
     def _probabilities(self, logits: Sequence[float | None]) -> list[float]:
         values = np.array(logits, np.float64)

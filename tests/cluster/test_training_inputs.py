@@ -17,6 +17,7 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.core.overrides import apply
 from rayrank.stages import listwise, pointwise
+from rayrank.text.template import MIN_PASSAGE_PIECES
 from rayrank.training import setups
 from rayrank.training.data import Split
 
@@ -85,17 +86,17 @@ def test_a_fresh_head_is_not_the_difference_of_the_pointwise_classes(config: Pip
     assert not torch.equal(heads[0], heads[1])
 
 
-def test_a_type_that_leaves_no_room_for_a_passage_is_one_sentence(config: PipelineConfig, trained: Path) -> None:
-    short = apply(config.model_dump(), {"input.length": 24, "input.query_length": 15})
+def test_a_type_that_leaves_no_room_for_a_passage_is_cut(config: PipelineConfig, trained: Path) -> None:
     store = Store(str(trained))
-    inputs = setups.inputs_of(config, store, {})
-    longest = max(len(inputs.data.starts[row]) for row in range(len(inputs.data.starts)))
-    assert longest > 8
+    whole = setups.inputs_of(config, store, {}).data.prefixes
+    # The queries keep their length; what is left is too short for the longest of them, its type and a passage.
+    length = int(whole.lengths().max()) + MIN_PASSAGE_PIECES
+    short = config.model_copy(update={"input": config.input.model_copy(update={"length": length})})
 
-    # As long as it is allowed to be, a query and its type fill such a short input.
-    tight = short.model_copy(update={"input": short.input.model_copy(update={"length": longest + 1})})
-    with pytest.raises(ConfigError, match=rf"input.length={longest + 1} has no room for a passage beside the longest"):
-        setups.inputs_of(tight, store, {})
+    cut = setups.inputs_of(short, store, {}).data.prefixes
+
+    assert cut.lengths().max() == length - 1 - MIN_PASSAGE_PIECES
+    assert (whole.lengths() - cut.lengths()).max() == 1
 
 
 @pytest.mark.parametrize(

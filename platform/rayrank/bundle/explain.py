@@ -3,12 +3,12 @@
 import copy
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
@@ -24,7 +24,9 @@ from rayrank.models.batches import PaddedBatch, PairTexts
 from rayrank.models.encoder import PAPER
 from rayrank.models.inference.scorer import CPU_TOKENS, Scorer
 from rayrank.models.reranker import Reranker, relevance_score
-from rayrank.text.pairs import Ragged
+from rayrank.text.pieces import PieceEncoder
+from rayrank.text.ragged import Ragged
+from rayrank.text.template import Template
 from rayrank.text.words import word_table
 
 CELLS = 300_000
@@ -69,13 +71,12 @@ def explain(exported: Exported, query: str, passage: str, query_type: str | None
     """
     kinds = types_for(exported, [query], [query_type])
     kind = kinds[0] if kinds else None
-    pieces, cut = _pieces(exported, query, passage, kind)
+    pieces, texts, cut = _read(exported, query, passage, kind)
     twin = twin_of(exported.model)
     table, strm = twin.encoder.words, twin.encoder.strm
     if table is None:
         table, strm = torch.from_numpy(word_table(exported.tokenizer)), PAPER
     table = table.to(next(twin.parameters()).device)
-    texts = _texts(exported, pieces)
     batch = texts.padded(FIRST, FIRST, table.device)
     starts = word_starts(batch.ids[0], table)
     words = list(_words(pieces, starts, standing(starts, strm.representative), [kind or "", query, passage]))
@@ -99,37 +100,28 @@ def twin_of(model: Reranker) -> Reranker:
     return copy.deepcopy(model, shared).eval()
 
 
-def _pieces(exported: Exported, query: str, passage: str, kind: str | None) -> tuple[list[Piece], bool]:
-    """Return the input piece by piece, and whether some of the passage found no room in it."""
-    tokenizer, inputs = exported.tokenizer, exported.settings.input
-    # A copy: the tokenizer itself may be at work in another thread, with settings of its own.
-    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    backend.no_padding()
-    backend.enable_truncation(inputs.length)
-
-    def read(text: str, segment: str) -> list[Piece]:
-        found = backend.encode(text, add_special_tokens=False)
-        rows = zip(found.ids, found.tokens, found.offsets, strict=True)
-        return [Piece(piece_id, token, segment, *span) for piece_id, token, span in rows]
-
+def _read(exported: Exported, query: str, passage: str, kind: str | None) -> tuple[list[Piece], PairTexts, bool]:
+    """Return the input piece by piece, the same input as a pair of texts, and whether its passage is cut."""
+    tokenizer, template = exported.tokenizer, Template.of(exported.tokenizer, exported.settings.input)
+    # A tokenizer of its own: the model's may be in use in another thread.
+    encode = PieceEncoder(tokenizer.backend_tokenizer.to_str(), template.length)
     cls = Piece(tokenizer.cls_token_id, tokenizer.cls_token, "special")
-    sep = Piece(tokenizer.sep_token_id, tokenizer.sep_token, "special")
-    asked, document = read(query, "query")[: inputs.query_length], read(passage, "document")
-    # A type may be any text; at least one piece of the passage finds room.
-    types = [] if kind is None else [*read(kind, "type")[: max(0, inputs.length - len(asked) - 5)], sep]
-    start = [cls, *types, *asked, sep]
-    room = max(0, inputs.length - 1 - len(start))
-    if not document[:room]:
-        raise ConfigError("The model has nothing of the passage to read: send one with some text, or a shorter query.")
-    return [*start, *document[:room], sep], len(document) > room
-
-
-def _texts(exported: Exported, pieces: list[Piece]) -> PairTexts:
-    """Return the one pair that the pieces are."""
-    body = [piece.id for piece in pieces if piece.segment == "document"]
-    start = [piece.id for piece in pieces[: len(pieces) - len(body) - 1]]
-    tokenizer, length = exported.tokenizer, exported.settings.input.length
-    return PairTexts(Ragged.of([start]), Ragged.of([body]), length, tokenizer.pad_token_id, tokenizer.sep_token_id)
+    known, rows = [cls, Piece(tokenizer.sep_token_id, tokenizer.sep_token, "special")], []
+    for segment, text in (("type", kind), ("query", query), ("document", passage)):
+        found = encode.with_characters(text or "")
+        rows.append(Ragged.of([range(len(known), len(known) + len(found.ids))]))
+        found_pieces = zip(found.ids, found.tokens, found.offsets, strict=True)
+        known += [Piece(piece_id, token, segment, *span) for piece_id, token, span in found_pieces]
+    # The template puts numbers of pieces together as it does ids, so that each keeps its text and its segment.
+    types, queries, documents = rows
+    numbered = replace(template, cls_id=0, sep_id=1)
+    prefixes = numbered.prefixes(queries, types if template.has_type else None)
+    pieces = [known[number] for number in numbered.pairs(prefixes, documents).ids[0]]
+    ids, before = [piece.id for piece in pieces], len(prefixes[0])
+    if len(ids) == before + 1:
+        raise ConfigError("The model has nothing of the passage to read: send one with some text.")
+    texts = PairTexts(Ragged.of([ids[:before]]), Ragged.of([ids[before:-1]]), template)
+    return pieces, texts, bool(template.is_cut(prefixes.lengths(), documents.lengths())[0])
 
 
 def _words(pieces: list[Piece], starts: Tensor, stands: Tensor, texts: list[str]) -> Iterator[Word]:
@@ -154,12 +146,12 @@ def _segment(words: list[Word], segment: str) -> list[int]:
 
 def _removed(model: Reranker, texts: PairTexts, words: list[Word]) -> tuple[float, list[dict[str, Any]]]:
     """Return the score, and how much it changes when the model reads all but one word of what it has read."""
-    start, passage = texts.starts[0], texts.passages[0]
+    start, passage = texts.prefixes[0], texts.passages[0]
     query, document = _segment(words, "query"), _segment(words, "document")
     starts = [start, *(np.delete(start, words[number].pieces) for number in query)]
     places = (np.array(words[number].pieces) - len(start) for number in document)
     passages = [passage, *(np.delete(passage, of_word) for of_word in places)]
-    fewer = PairTexts(Ragged.of(starts), Ragged.of(passages), texts.length, texts.pad_id, texts.sep_id)
+    fewer = PairTexts(Ragged.of(starts), Ragged.of(passages), texts.template)
     query_rows = np.r_[np.arange(len(starts)), np.zeros(len(document), np.int64)]
     passage_rows = np.r_[np.zeros(len(query), np.int64), np.arange(len(passages))]
     # Not the graph of eight bits: how it rounds depends on what else is in a batch, and the changes are small.

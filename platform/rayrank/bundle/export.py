@@ -29,6 +29,8 @@ from rayrank.models.query_typer import Typer, copy_typer, load_typer
 from rayrank.models.reranker import RELEVANT, Reranker
 from rayrank.scores.calibration import Calibration
 from rayrank.text.pieces import load_tokenizer
+from rayrank.text.ragged import Ragged
+from rayrank.text.template import Template
 from rayrank.text.words import word_table
 
 if TYPE_CHECKING:
@@ -77,14 +79,14 @@ class Exported(NamedTuple):
 
 
 def is_portable(model: Reranker, tokenizer: "PreTrainedTokenizerFast") -> bool:
-    """Return whether other libraries compute the same: a BERT, plain attention, pairs put together as ours are."""
+    """Return whether other libraries compute the same: a BERT, plain attention, and the template's pairs."""
     if model.encoder.words is not None or model.encoder.base.config.model_type != "bert":
         return False
-    pair = tokenizer("a", "b")
-    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
-    first, second = (tokenizer(text, add_special_tokens=False).input_ids for text in ("a", "b"))
-    types = [0] * (len(first) + 2) + [1] * (len(second) + 1)
-    return bool(pair.input_ids == [cls, *first, sep, *second, sep] and pair.get("token_type_ids") == types)
+    theirs, template = tokenizer("a", "b"), Template.of(tokenizer, InputConfig(query_type=False))
+    query, passage = (Ragged.of([tokenizer(text, add_special_tokens=False).input_ids]) for text in ("a", "b"))
+    ours = template.pairs(template.prefixes(query), passage)
+    same_types = theirs.get("token_type_ids") == ours.token_types().tolist()
+    return bool(theirs.input_ids == ours.ids[0].tolist() and same_types)
 
 
 def settings_of(

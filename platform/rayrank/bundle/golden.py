@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from rayrank.core.config import Section
 from rayrank.measure.agreement import kendall_tau
-from rayrank.text.pairs import Rows
+from rayrank.text.ragged import Rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

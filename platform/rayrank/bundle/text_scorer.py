@@ -12,8 +12,9 @@ from rayrank.core.errors import ConfigError
 from rayrank.models.batches import PairTexts
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.scorer import Scorer
-from rayrank.text.pairs import Ragged, SpecialIds, prefixes
 from rayrank.text.pieces import PieceEncoder
+from rayrank.text.ragged import Ragged
+from rayrank.text.template import Template
 
 TOKENISED_AHEAD = 2_048
 """Pairs whose texts become ids at a time while a GPU scores those before them."""
@@ -43,12 +44,12 @@ def score(
     scorer = scorer_of(exported, texts)
     with ThreadPoolExecutor(max_workers=1) as ahead:
         for block in ahead.map(tokenised, range(0, len(queries), size)):
-            texts = texts.since(done, block)
+            texts = texts.from_row(done) + block
             scorer = scorer.over(texts)
             if size < len(queries) and isinstance(scorer, Scorer):
                 done = scorer.num_whole()
                 waiting.append(scorer.begin(np.arange(done), np.arange(done)))
-    rest = np.arange(done, len(texts.starts))
+    rest = np.arange(done, len(texts.prefixes))
     last = scorer(rest, rest)
     return np.concatenate([*(scores() for scores in waiting), last])
 
@@ -69,15 +70,10 @@ def pair_texts(
     encode: PieceEncoder | None = None,
 ) -> PairTexts:  # fmt: skip
     """Return texts as the ids that pairs are made of."""
-    tokenizer, settings = exported.tokenizer, exported.settings
-    if (types is None) == settings.input.query_type:
-        wanted = "one type a query" if settings.input.query_type else "no types"
-        raise ConfigError(f"input.query_type={settings.input.query_type} asks for {wanted}: pass types accordingly.")
-    encode = encode or _piece_encoder(exported)
+    template, encode = Template.of(exported.tokenizer, exported.settings.input), encode or _piece_encoder(exported)
     kinds = None if types is None else _ragged(encode, types)
-    special = SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id)
-    starts = prefixes(_ragged(encode, queries), kinds, special, settings.input.query_length)
-    return PairTexts(starts, _ragged(encode, passages), settings.input.length, tokenizer.pad_token_id, special.sep)
+    prefixes = template.prefixes(_ragged(encode, queries), kinds)
+    return PairTexts(prefixes, _ragged(encode, passages), template)
 
 
 def _piece_encoder(exported: Exported) -> PieceEncoder:

@@ -1,4 +1,4 @@
-"""Batches as the encoder reads them, padded to rectangles or packed end to end, put together where the model is."""
+"""Batches of model inputs, padded to a rectangle or packed into one row, put together on the model's device."""
 
 import warnings
 from dataclasses import dataclass, field
@@ -9,17 +9,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rayrank.text.pairs import Pairs, Ragged, Rows, pair_lengths
+from rayrank.text.ragged import Rows, Windows
+from rayrank.text.template import Sequences, Template
 
-SHORT = 32
-"""Inputs are taken to be this long at least, on average."""
+MIN_MEAN_LENGTH = 32
+"""Inputs of a packed row are expected to have this mean length at least; see `PackedBatch.first_positions`."""
 
-FEW = 2**22
-"""Ids of a few batches, not of a corpus: so many may lie in memory that a GPU reads by itself."""
+MAX_PINNED_IDS = 2**22
+"""Texts of fewer ids than this, a few batches but no corpus, go to a GPU through pinned memory."""
 
 
 class PaddedBatch(NamedTuple):
-    """Inputs of one batch, padded to its longest."""
+    """The inputs of one batch as (inputs, length) tensors, padded to the longest."""
 
     ids: Tensor
     attention_mask: Tensor
@@ -30,29 +31,29 @@ class PaddedBatch(NamedTuple):
 
     @property
     def num_inputs(self) -> int:
-        # Not its len, which a traced graph would keep for ever.
+        # Not len(): a traced graph would keep the number as a constant.
         return self.ids.shape[0]
 
-    def firsts(self) -> Tensor:
-        """Return where each input begins, counted through the batch row after row."""
+    def first_positions(self) -> Tensor:
+        """Return the position of each input's first id, counted through the batch row by row."""
         rows, width = self.ids.shape
         return torch.arange(rows, device=self.ids.device) * width
 
 
 class PackedBatch(NamedTuple):
-    """Inputs of one batch laid end to end in one row; what fills the row up counts as sequences of its own."""
+    """The inputs of one batch as one row, end to end; the padding behind them is cut into sequences of its own."""
 
     ids: Tensor
     token_types: Tensor
     seq: Tensor
     """The number of each position's sequence."""
     offsets: Tensor
-    """Where each sequence begins, filling included, and the row's length, once or more often."""
+    """Where each sequence begins, padding included, then the row's length, once or several times."""
     num_inputs: int
-    widest: int
-    """No input is longer."""
-    longest: int
-    """No sequence is longer, in any batch of these texts."""
+    max_input_length: int
+    """No input of this batch is longer."""
+    max_sequence_length: int
+    """No sequence is longer, padding included, in any batch of the same template."""
 
     def to(self, device: torch.device) -> "PackedBatch":
         ids, types, seq, offsets = (tensor.to(device, non_blocking=True) for tensor in self[:4])
@@ -62,152 +63,173 @@ class PackedBatch(NamedTuple):
         """Return each position counted within its sequence."""
         return torch.arange(len(self.ids), device=self.ids.device) - self.offsets[self.seq]
 
-    def firsts(self) -> Tensor:
-        """Return where each input begins; filled up, so that there are several: a graph knows one from many."""
-        count = max(self.num_inputs, len(self.ids) // SHORT)
+    def first_positions(self) -> Tensor:
+        """Return the position of each input's first id, padded with zeros to several even for a single input.
+
+        torch.compile specialises on a dimension of size 1, and would compile such a batch again.
+        """
+        count = max(self.num_inputs, len(self.ids) // MIN_MEAN_LENGTH)
         return functional.pad(self.offsets[: self.num_inputs], (0, count - self.num_inputs))
 
 
-def pad(pairs: Pairs, pad_id: int) -> PaddedBatch:
-    """Return pairs as rectangles, all rows at once."""
-    lengths = pairs.lengths
+def pad(sequences: Sequences, pad_id: int) -> PaddedBatch:
+    """Return inputs as a rectangle, all rows at once."""
+    lengths = sequences.ids.lengths()
     shape = (len(lengths), int(lengths.max()))
     present = np.arange(shape[1]) < lengths[:, None]
     ids = np.full(shape, pad_id, np.int64)
     token_types = np.zeros(shape, np.int64)
-    ids[present], token_types[present] = pairs.ids, pairs.token_types()
+    ids[present], token_types[present] = sequences.ids.values, sequences.token_types()
     return PaddedBatch(torch.from_numpy(ids), torch.from_numpy(present.astype(np.int64)), torch.from_numpy(token_types))
 
 
-def pack(padded: PaddedBatch, pad_id: int, longest: int) -> PackedBatch:
-    """Return a rectangle's inputs end to end, as they are learnt."""
+def pack(padded: PaddedBatch, template: Template) -> PackedBatch:
+    """Return the inputs of a rectangle as a packed row of one of training's few shapes."""
     present = padded.attention_mask.bool()
     lengths = present.sum(1).numpy()
-    row = Row.of(lengths, longest)
-    bounds = _bounds(lengths, row.size, longest, row.num_bounds)
-    filling = (0, row.size - int(lengths.sum()))
+    row = RowShape.of(lengths, template.length)
+    offsets = _offsets(lengths, row.size, template.length, row.num_offsets)
+    padding = (0, row.size - int(lengths.sum()))
     return PackedBatch(
-        functional.pad(padded.ids[present], filling, value=pad_id),
-        functional.pad(padded.token_types[present], filling),
-        torch.from_numpy(np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))),
-        torch.from_numpy(bounds),
+        functional.pad(padded.ids[present], padding, value=template.pad_id),
+        functional.pad(padded.token_types[present], padding),
+        torch.from_numpy(np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))),
+        torch.from_numpy(offsets),
         len(lengths),
-        row.widest,
-        longest,
+        row.max_input_length,
+        template.length,
     )
 
 
-class Row(NamedTuple):
-    """The shape of a packed row to learn from: one of a few for all batches, so that steps can be recorded."""
+class RowShape(NamedTuple):
+    """The shape of a packed row in training. All batches have one of a few, so that CUDA graphs can be replayed."""
 
     size: int
-    num_bounds: int
-    widest: int
+    """Positions of the row: the inputs and the padding behind them."""
+    num_offsets: int
+    max_input_length: int
 
     @classmethod
-    def of(cls, lengths: Rows, longest: int) -> "Row":
-        """Return that of inputs; a thirty-second of it is filling at most, of a short one less than 256 positions."""
+    def of(cls, lengths: Rows, max_length: int) -> "RowShape":
+        """Return the smallest shape that holds inputs of these lengths.
+
+        At most 1/32 of a row is padding, or fewer than 256 positions of a short one.
+        """
         total = int(lengths.sum())
         step = max(256, (1 << total.bit_length()) >> 6)
-        widest = min(longest, -(-int(lengths.max(initial=1)) // 64) * 64)
-        return cls(-(-total // step) * step, len(lengths) + -(-step // longest) + 1, widest)
+        max_input_length = min(max_length, -(-int(lengths.max(initial=1)) // 64) * 64)
+        return cls(-(-total // step) * step, len(lengths) + -(-step // max_length) + 1, max_input_length)
 
 
-def _bounds(lengths: Rows, size: int, longest: int, at_least: int = 0) -> Rows:
-    """Return where inputs begin in a row, then what fills it up, and its end, so often that there are enough."""
-    # Sequences as any other's length: one long one would cost its length squared.
-    filling = np.arange(lengths.sum(), size, longest)
-    ends = [size] * max(1, at_least - len(lengths) - len(filling))
-    return np.concatenate([[0], np.cumsum(lengths)[:-1], filling, ends])
+def _offsets(lengths: Rows, size: int, max_length: int, min_offsets: int = 0) -> Rows:
+    """Return the offsets of a packed row: inputs, padding, then its size, repeated until there are `min_offsets`."""
+    # Padding is cut to the length of inputs: attention over one long sequence would cost its length squared.
+    padding = np.arange(lengths.sum(), size, max_length)
+    ends = [size] * max(1, min_offsets - len(lengths) - len(padding))
+    return np.concatenate([[0], np.cumsum(lengths)[:-1], padding, ends])
 
 
 @dataclass(frozen=True)
 class PairTexts:
-    """The texts pairs are made of. They go to a device once; only row numbers follow them."""
+    """The prefixes and passages that pairs are made of.
 
-    starts: Ragged
-    passages: Ragged
-    length: int
-    pad_id: int
-    sep_id: int
-    _there: dict[torch.device, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False, compare=False)
+    Their ids are copied to a device once. A batch then sends the rows of its pairs there, and its inputs are gathered
+    on the device, with the same ids and token types as `Template.pairs` returns.
+    """
 
-    def since(self, row: int, others: "PairTexts") -> "PairTexts":
-        """Return the texts from a row on, and then others."""
-        starts, passages = self.starts.since(row) + others.starts, self.passages.since(row) + others.passages
-        return PairTexts(starts, passages, self.length, self.pad_id, self.sep_id)
+    prefixes: Windows
+    """`[CLS] type [SEP] query [SEP]` of every query."""
+    passages: Windows
+    template: Template
+    _copies: dict[torch.device, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def length(self) -> int:
+        """The length of an input at most."""
+        return self.template.length
+
+    def __add__(self, other: "PairTexts") -> "PairTexts":
+        """Return these texts and then others."""
+        return PairTexts(self.prefixes + other.prefixes, self.passages + other.passages, self.template)
+
+    def from_row(self, row: int) -> "PairTexts":
+        """Return the prefixes and the passages from one row on."""
+        rows = slice(row, None)
+        return PairTexts(self.prefixes.take(rows), self.passages.take(rows), self.template)
 
     def lengths(self, query_rows: Rows, passage_rows: Rows) -> Rows:
-        """Return how long each pair's input is."""
-        prefix, body = pair_lengths(self.starts, self.passages, query_rows, passage_rows, self.length)
-        return prefix + body + 1
+        """Return the length of each pair's input."""
+        return self.template.lengths(self.prefixes.lengths(query_rows), self.passages.lengths(passage_rows))
 
     def padded(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> PaddedBatch:
-        """Return pairs as a rectangle."""
-        facts, total = self._facts(query_rows, passage_rows, device)
-        within = torch.arange(int(total.max()), device=device)
-        present = within < facts[3, :, None]
-        ids, types = self._read(facts[:, :, None], within)
-        return PaddedBatch(ids.masked_fill(~present, self.pad_id), present.long(), types.masked_fill(~present, 0))
+        """Return pairs padded to the longest."""
+        extents, lengths = self._extents(query_rows, passage_rows, device)
+        within = torch.arange(int(lengths.max()), device=device)
+        present = within < extents[3, :, None]
+        ids, types = self._gather(extents[:, :, None], within)
+        pad_id = self.template.pad_id
+        return PaddedBatch(ids.masked_fill(~present, pad_id), present.long(), types.masked_fill(~present, 0))
 
     def packed(
-        self, query_rows: Rows, passage_rows: Rows, size: int, device: torch.device, num_bounds: int = 0
+        self, query_rows: Rows, passage_rows: Rows, size: int, device: torch.device, min_offsets: int = 0
     ) -> PackedBatch:
-        """Return pairs end to end, filled up to `size` positions, with so many bounds at least."""
-        facts, total = self._facts(query_rows, passage_rows, device)
-        ends = torch.from_numpy(_bounds(total, size, self.length, num_bounds)).to(device, non_blocking=True)
-        seq = torch.searchsorted(ends, torch.arange(size, device=device), right=True) - 1
-        within = torch.arange(size, device=device) - ends[seq]
-        of_pair = seq.clamp(max=len(total) - 1)
-        ids, types = self._read(facts[:, of_pair], within)
-        is_filling = seq >= len(total)
+        """Return pairs packed into a row of `size` positions, with at least `min_offsets` offsets."""
+        extents, lengths = self._extents(query_rows, passage_rows, device)
+        offsets = torch.from_numpy(_offsets(lengths, size, self.length, min_offsets)).to(device, non_blocking=True)
+        seq = torch.searchsorted(offsets, torch.arange(size, device=device), right=True) - 1
+        within = torch.arange(size, device=device) - offsets[seq]
+        ids, types = self._gather(extents[:, seq.clamp(max=len(lengths) - 1)], within)
+        is_padding = seq >= len(lengths)
         return PackedBatch(
-            ids.masked_fill(is_filling, self.pad_id),
-            types.masked_fill(is_filling, 0),
+            ids.masked_fill(is_padding, self.template.pad_id),
+            types.masked_fill(is_padding, 0),
             seq,
-            ends,
-            len(total),
-            int(total.max(initial=1)),
+            offsets,
+            len(lengths),
+            int(lengths.max(initial=1)),
             self.length,
         )
 
-    def learnt(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> PackedBatch:
-        """Return pairs end to end in a row of one of a few shapes."""
-        row = Row.of(self.lengths(query_rows, passage_rows), self.length)
-        batch = self.packed(query_rows, passage_rows, row.size, device, row.num_bounds)
-        return batch._replace(widest=row.widest)
+    def packed_for_training(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> PackedBatch:
+        """Return pairs packed into a row of one of a few shapes."""
+        row = RowShape.of(self.lengths(query_rows, passage_rows), self.length)
+        batch = self.packed(query_rows, passage_rows, row.size, device, row.num_offsets)
+        return batch._replace(max_input_length=row.max_input_length)
 
-    def _facts(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> tuple[Tensor, Rows]:
-        """Return where each pair's texts begin, how many ids its query has and how many it has; the last here too."""
-        prefix, body = pair_lengths(self.starts, self.passages, query_rows, passage_rows, self.length)
-        total = prefix + body + 1
-        facts = np.stack([self.starts.offsets[query_rows], self.passages.offsets[passage_rows], prefix, total])
-        return torch.from_numpy(facts).to(device, non_blocking=True), total
+    def _extents(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> tuple[Tensor, Rows]:
+        """Return (4, pairs) numbers on the device, and the input lengths, which are the last row, on the CPU, too.
 
-    def _read(self, facts: Tensor, within: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the ids and token types at some places within pairs."""
-        query, passage, prefix, total = facts
-        starts, passages = self.on(within.device)
-        is_start = within < prefix
-        # What lies behind a pair's end is read from somewhere and replaced.
-        from_start = starts[(query + within).clamp(max=len(starts) - 1)]
-        from_passage = passages[(passage + within - prefix).clamp(0, len(passages) - 1)]
-        ids = torch.where(is_start, from_start, from_passage).masked_fill(within == total - 1, self.sep_id)
-        return ids.long(), (~is_start).long()
+        The others are where each pair's prefix and its passage begin, and the length of its prefix.
+        """
+        before = self.prefixes.lengths(query_rows)
+        lengths = self.template.lengths(before, self.passages.lengths(passage_rows))
+        extents = np.stack([self.prefixes.starts[query_rows], self.passages.starts[passage_rows], before, lengths])
+        return torch.from_numpy(extents).to(device, non_blocking=True), lengths
 
-    def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return all ids as tensors on a device; the first time they are brought there."""
-        if device not in self._there:
+    def _gather(self, extents: Tensor, within: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the ids and token types at positions within pairs; what lies behind a pair's end is arbitrary."""
+        prefix_start, passage_start, before, lengths = extents
+        prefixes, passages = self.ids_on(within.device)
+        in_prefix = within < before
+        # Every position reads from both arrays, and one of the two indices is out of its row: clamped, never used.
+        from_prefix = prefixes[(prefix_start + within).clamp(max=len(prefixes) - 1)]
+        from_passage = passages[(passage_start + within - before).clamp(0, len(passages) - 1)]
+        ids = torch.where(in_prefix, from_prefix, from_passage)
+        return ids.masked_fill(within == lengths - 1, self.template.sep_id).long(), (~in_prefix).long()
+
+    def ids_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return the ids of all prefixes and of all passages on a device; the first call copies them there."""
+        if device not in self._copies:
             with warnings.catch_warnings():
-                # Arrow's memory is read only, and nobody writes to these tensors.
+                # Arrow's memory is read-only, and nothing writes to these tensors.
                 warnings.simplefilter("ignore", UserWarning)
-                # Texts without a single piece still have to be read from somewhere.
-                starts, passages = (
+                # An empty tensor cannot be indexed, not even to discard the result.
+                prefixes, passages = (
                     torch.from_numpy(texts.values if len(texts.values) else np.zeros(1, np.int32))
-                    for texts in (self.starts, self.passages)
+                    for texts in (self.prefixes, self.passages)
                 )
-            if device.type == "cuda" and len(starts) + len(passages) < FEW:
-                # Only from there does a copy not wait for what the device has still to do.
-                starts, passages = starts.pin_memory(), passages.pin_memory()
-            self._there[device] = starts.to(device, non_blocking=True), passages.to(device, non_blocking=True)
-        return self._there[device]
+            if device.type == "cuda" and len(prefixes) + len(passages) < MAX_PINNED_IDS:
+                # A copy from pageable memory would wait for the work that the GPU has queued.
+                prefixes, passages = prefixes.pin_memory(), passages.pin_memory()
+            self._copies[device] = prefixes.to(device, non_blocking=True), passages.to(device, non_blocking=True)
+        return self._copies[device]

@@ -81,7 +81,7 @@ class Encoder(nn.Module):
 
     def firsts(self, batch: PaddedBatch | PackedBatch) -> Tensor:
         """Return the last layer's (inputs, hidden) states at each input's first position, and compute no others."""
-        self._places = batch.firsts()
+        self._places = batch.first_positions()
         try:
             states: Tensor = self(batch).flatten(0, -2)
         finally:
@@ -142,7 +142,7 @@ class Encoder(nn.Module):
             ids = spelled[spread.positions].view(spread.present.shape)
             allowed = padded_mask(ids, spread.present, self.words, self.strm.representative)
         masks = LayerMasks(spread.present, allowed, self._scaled_bias())
-        return SpreadMasks(spread, masks, bounds_of(batch.offsets, batch.longest))
+        return SpreadMasks(spread, masks, bounds_of(batch.offsets, batch.max_sequence_length))
 
     def compile_training(self) -> None:
         """Compile the layers for packed rows of all lengths."""

@@ -48,7 +48,7 @@ class PretrainingModel(nn.Module):
         spelled = ids.scatter(0, masked, torch.where(labels == IGNORED, ids[masked], labels)).view_as(batch.ids)
         states = self.encoder(batch, spelled).flatten(0, 1)
         chosen = self.transform(states.index_select(0, masked))
-        firsts = states.index_select(0, batch.firsts()[: batch.num_inputs])
+        firsts = states.index_select(0, batch.first_positions()[: batch.num_inputs])
         pairs = self.next_sentence(self.pooler(firsts[:, None]))
         return functional.linear(chosen, _embeddings(self.encoder), self.bias), pairs
 

@@ -13,8 +13,9 @@ from rayrank.core.config import PipelineConfig, StrmConfig
 from rayrank.models.batches import PaddedBatch, pad
 from rayrank.models.reranker import Reranker
 from rayrank.models.saved import SHAPE, WEIGHTS, load_reranker
-from rayrank.text.pairs import Pairs, Ragged, Rows, SpecialIds, prefixes
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
+from rayrank.text.ragged import Ragged, Rows, join
+from rayrank.text.template import Sequences, Template
 
 NAMES = "types.json"
 """The file with the names of the types, in the order of the classifier's outputs."""
@@ -25,9 +26,7 @@ AT_ONCE = 256
 
 def batch_of(questions: Ragged, rows: Rows, pad_id: int) -> PaddedBatch:
     """Return `[CLS] question [SEP]` inputs as a padded batch."""
-    lengths = questions.lengths(rows)
-    ids = np.concatenate([questions[int(row)] for row in rows])
-    return pad(Pairs(ids, np.concatenate([[0], np.cumsum(lengths)]), lengths), pad_id)
+    return pad(Sequences(join(questions.take(rows)), questions.lengths(rows)), pad_id)
 
 
 @torch.inference_mode()
@@ -48,19 +47,16 @@ def most_likely(model: Reranker, questions: Ragged, rows: Rows, pad_id: int) -> 
 class Typer:
     """A classifier with its tokenizer and the names of its types."""
 
-    def __init__(
-        self, model: Reranker, types: Sequence[str], encode: PieceEncoder, special: SpecialIds, pad_id: int
-    ) -> None:
+    def __init__(self, model: Reranker, types: Sequence[str], encode: PieceEncoder, template: Template) -> None:
         """Take a model with one output a type, in the order of `types`."""
         self.types = list(types)
-        self._model, self._encode, self._special, self._pad_id = model, encode, special, pad_id
+        self._model, self._encode, self._template = model, encode, template
 
     def __call__(self, texts: Sequence[str]) -> list[str]:
         """Return the type of every query."""
         pieces = Ragged.from_arrow(pa.chunked_array([self._encode(texts)]))
-        longest = int(np.diff(pieces.offsets).max(initial=0))
-        questions = prefixes(pieces, None, self._special, longest)
-        rows = most_likely(self._model, questions, np.arange(len(texts)), self._pad_id)
+        questions = self._template.prefixes(pieces)
+        rows = most_likely(self._model, questions, np.arange(len(texts)), self._template.pad_id)
         return [self.types[row] for row in rows]
 
 
@@ -69,10 +65,11 @@ def load_typer(artifact: Artifact, device: str | None = None) -> Typer:
     # Plain attention: the word table is not asked for.
     model = load_reranker(artifact, PipelineConfig(strm=StrmConfig(form="off")), np.empty(0, np.int8))
     tokenizer = load_tokenizer(artifact.local("tokenizer"))
-    encode = PieceEncoder(tokenizer.backend_tokenizer.to_str(), artifact.manifest["config"]["text"]["query_pieces"])
-    special = SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id)
+    query_pieces = artifact.manifest["config"]["text"]["query_pieces"]
+    encode = PieceEncoder(tokenizer.backend_tokenizer.to_str(), query_pieces)
+    template = Template.of_queries(tokenizer, query_pieces)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Typer(model.to(device), artifact.read_json(NAMES), encode, special, tokenizer.pad_token_id)
+    return Typer(model.to(device), artifact.read_json(NAMES), encode, template)
 
 
 def copy_typer(artifact: Artifact, folder: str) -> None:

@@ -25,7 +25,7 @@ from rayrank.data.ids import PairLookup
 from rayrank.data.rows import by_query
 from rayrank.models.inference.scorer import Scorer, halve, hasten
 from rayrank.models.saved import load_reranker
-from rayrank.text.pairs import Rows
+from rayrank.text.ragged import Rows
 from rayrank.text.words import word_table
 from rayrank.training.setups import inputs_of, tokenizer_of
 

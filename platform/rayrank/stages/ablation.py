@@ -15,8 +15,8 @@ from rayrank.data.digests import varied
 from rayrank.measure.metrics import PerQuery
 from rayrank.reports.ablation import Ablation, Procedure, Variant, ablate
 from rayrank.stages.graph import make_all
-from rayrank.text.pairs import Ragged
 from rayrank.text.pieces import load_tokenizer
+from rayrank.text.ragged import Ragged
 from rayrank.text.words import multi_piece_queries, word_table
 
 TRAINED = ("pretrain", "pointwise", "listwise")

@@ -22,7 +22,7 @@ from rayrank.models.inference.scorer import Scorer
 from rayrank.models.reranker import Reranker
 from rayrank.runs.interpolate import InterpolateSettings
 from rayrank.scores.calibration import Calibration, fit
-from rayrank.text.pairs import Rows
+from rayrank.text.ragged import Rows
 from rayrank.text.words import CONTINUES, word_table
 from rayrank.training.data import Split, read_candidates
 from rayrank.training.phases import Inputs

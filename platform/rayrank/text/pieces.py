@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from rayrank.core.artifacts import Artifact
 from rayrank.core.errors import ConfigError
@@ -85,13 +85,19 @@ class PieceEncoder:
 
     def __call__(self, texts: Sequence[str]) -> pa.Array:
         """Return one list of int32 ids a text."""
-        texts = [text if len(text) <= self._most else self._start(text) for text in texts]
+        texts = [self._start(text) for text in texts]
         encoded = [encoding.ids for encoding in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
         offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
         np.cumsum([len(ids) for ids in encoded], out=offsets[1:])
         flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int32, count=int(offsets[-1]))
         return pa.LargeListArray.from_arrays(offsets, flat)
 
+    def with_characters(self, text: str) -> Encoding:
+        """Return the same ids of one text, with the token and the characters of each."""
+        return self._backend.encode(self._start(text), add_special_tokens=False)
+
     def _start(self, text: str) -> str:
+        if len(text) <= self._most:
+            return text
         found = self._words.match(text)
         return found[0] if found else ""

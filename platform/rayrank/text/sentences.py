@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rayrank.text.pairs import Ragged, Rows
+from rayrank.text.ragged import Ragged, Rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

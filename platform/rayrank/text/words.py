@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rayrank.text.pairs import Ragged
+from rayrank.text.ragged import Ragged
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -11,11 +11,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rayrank.core.artifacts import Artifact
-from rayrank.core.config import InputConfig
-from rayrank.core.errors import ConfigError
 from rayrank.data.ids import PairLookup
 from rayrank.data.rows import is_sorted
-from rayrank.text.pairs import Ragged, Rows, SpecialIds, prefixes
+from rayrank.text.ragged import Ragged, Rows, Windows
+from rayrank.text.template import Template
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -51,21 +50,20 @@ class TrainingData:
 
     query_ids: pa.Array
     passage_ids: pa.Array
-    starts: Ragged
+    prefixes: Ragged
     """`[CLS] type [SEP] query [SEP]` of every query."""
     passages: Ragged
     splits: dict[str, Split]
 
 
 def load(
-    corpus: Artifact, types: pa.Table | None, inputs: InputConfig, tokenizer: "PreTrainedTokenizerFast",
+    corpus: Artifact, types: pa.Table | None, template: Template, tokenizer: "PreTrainedTokenizerFast",
     candidates: Mapping[str, Iterable[pa.Table]],
 ) -> TrainingData:  # fmt: skip
     """Read the corpus and join each split's candidates to it, file by file; without `types` inputs have none."""
     queries = corpus.read_table("queries.parquet", ["query_id", "piece_ids"])
     columns = ["passage_id", "piece_ids"]
     passages = pa.concat_tables([corpus.read_table(name, columns) for name in corpus.manifest["shards"]])
-    special = SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id)
     query_ids, passage_ids = (table[0].combine_chunks() for table in (queries, passages))
     judgments = corpus.read_table("judgments.parquet")
     lookup = PairLookup(query_ids, passage_ids)
@@ -74,14 +72,8 @@ def load(
         for split, files in candidates.items()
     }
     kinds = None if types is None else _type_pieces(_of_queries(types, query_ids), tokenizer)
-    starts = prefixes(Ragged.from_arrow(queries["piece_ids"]), kinds, special, inputs.query_length)
-    longest = int(np.diff(starts.offsets).max(initial=0))
-    if longest > inputs.length - 2:
-        raise ConfigError(
-            f"input.length={inputs.length} has no room for a passage beside the longest query and its type, which take "
-            f"{longest} pieces: raise input.length, or lower input.query_length."
-        )
-    return TrainingData(query_ids, passage_ids, starts, Ragged.from_arrow(passages["piece_ids"]), joined)
+    prefixes = template.prefixes(Ragged.from_arrow(queries["piece_ids"]), kinds)
+    return TrainingData(query_ids, passage_ids, prefixes, Ragged.from_arrow(passages["piece_ids"]), joined)
 
 
 def read_candidates(artifact: Artifact, split: str) -> Iterator[pa.Table]:
@@ -103,11 +95,11 @@ def _of_queries(types: pa.Table, query_ids: pa.Array) -> pa.ChunkedArray:
     return types["query_type"].take(pc.index_in(query_ids, value_set=types["query_id"].combine_chunks()))
 
 
-def _type_pieces(types: pa.ChunkedArray, tokenizer: "PreTrainedTokenizerFast") -> Ragged:
-    """Return the pieces of each query's type, as text."""
+def _type_pieces(types: pa.ChunkedArray, tokenizer: "PreTrainedTokenizerFast") -> Windows:
+    """Return the word pieces of each query's type."""
     names = types.combine_chunks().dictionary_encode()
     pieces = [tokenizer(name, add_special_tokens=False).input_ids for name in names.dictionary.to_pylist()]
-    return Ragged.of([pieces[row] for row in names.indices.to_pylist()])
+    return Ragged.of(pieces).take(names.indices.to_numpy())
 
 
 def _join(lookup: PairLookup, judgments: pa.Table, files: Iterable[pa.Table]) -> Split:

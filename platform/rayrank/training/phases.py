@@ -18,7 +18,7 @@ from rayrank.measure.metrics import per_query
 from rayrank.models.batches import PackedBatch, PaddedBatch, PairTexts
 from rayrank.models.inference.scorer import Scorer, snapshot
 from rayrank.models.reranker import relevance_score
-from rayrank.text.pairs import Rows
+from rayrank.text.ragged import Rows
 from rayrank.training import losses
 from rayrank.training.data import Split, TrainingData
 from rayrank.training.sampling import generator, listwise_list, pointwise_pairs
@@ -66,7 +66,7 @@ def pair_inputs(model: nn.Module, texts: PairTexts, query_rows: Rows, passage_ro
     """Return pairs of rows as the model learns from them."""
     device = next(model.parameters()).device
     if device.type == "cuda" and plain_model(model).encoder.packs:
-        return texts.learnt(query_rows, passage_rows, device)
+        return texts.packed_for_training(query_rows, passage_rows, device)
     order = np.argsort(texts.lengths(query_rows, passage_rows), kind="stable")
     parts = np.array_split(order, max(1, min(LENGTH_GROUPS, len(order) // SMALLEST_GROUP)))
     padded = tuple(texts.padded(query_rows[part], passage_rows[part], device) for part in parts)

@@ -15,8 +15,9 @@ from rayrank.core.config import PretrainConfig
 from rayrank.core.errors import ConfigError
 from rayrank.models.batches import PackedBatch, PaddedBatch, pack, pad
 from rayrank.models.pretraining import IGNORED, NEXT
-from rayrank.text.pairs import Pairs, Ragged, Rows
+from rayrank.text.ragged import Ragged, Rows, Windows
 from rayrank.text.sentences import cut, sentence_table
+from rayrank.text.template import Sequences, Template
 from rayrank.training import losses
 from rayrank.training.sampling import generator
 from rayrank.training.steps import plain_model
@@ -82,6 +83,8 @@ class Pretraining:
 
     def __init__(self, passages: Ragged, vocabulary: Vocabulary, config: PretrainConfig, seed: int) -> None:
         self._passages, self._vocabulary, self._config, self._seed = passages, vocabulary, config, seed
+        special = vocabulary.cls, vocabulary.sep, vocabulary.pad
+        self._template = Template(*special, length=config.length, query_length=config.length)
         self._sentences = cut(passages, vocabulary.sentences)
         self._pieces = np.flatnonzero(~vocabulary.special)
         rows = np.flatnonzero(self._sentences.counts > 1)
@@ -161,14 +164,14 @@ class Pretraining:
         places = padded.attention_mask.flatten().cumsum(0) - 1
         spare = (0, -len(batch.masked) % MASKED_STEP)
         return Batch(
-            pack(padded, self._vocabulary.pad, self._config.length),
+            pack(padded, self._template),
             functional.pad(places[batch.masked], spare),
             functional.pad(batch.labels, spare, value=IGNORED),
             functional.pad(batch.of_example, spare),
             batch.is_next,
         )
 
-    def _pairs(self, epochs: Rows, rows: Rows, numbers: Numbers) -> tuple[Pairs, NDArray[np.bool_]]:
+    def _pairs(self, epochs: Rows, rows: Rows, numbers: Numbers) -> tuple[Sequences, NDArray[np.bool_]]:
         """Return `[CLS] A [SEP] B [SEP]` of each example, and whether B is what follows A."""
         bounds, offsets = self._sentences.bounds, self._sentences.offsets
         is_next = numbers[:, TRUE] < 0.5
@@ -177,19 +180,11 @@ class Pretraining:
         # Drawn as a true one is, so that nothing but the content tells them apart.
         seconds = np.where(is_next, middles, self._split(others, numbers[:, PLACE]))
         last = offsets[np.where(is_next, rows, others) + 1]
-        room = self._config.length - 3
-        first_half, second_half = bounds[middles] - bounds[offsets[rows]], bounds[last] - bounds[seconds]
-        before = np.minimum(first_half, np.maximum(room - second_half, room // 2))
-        after = np.minimum(second_half, room - before)
-        ends = np.cumsum(before + after + 3)
-        starts = ends - (before + after + 3)
-        ids = np.empty(ends[-1], np.int32)
-        ids[starts] = self._vocabulary.cls
-        ids[starts + 1 + before] = ids[ends - 1] = self._vocabulary.sep
-        values = self._passages.values
-        ids[_spans(starts + 1, before)] = values[_spans(bounds[middles] - before, before)]
-        ids[_spans(starts + 2 + before, after)] = values[_spans(bounds[seconds], after)]
-        return Pairs(ids, np.concatenate([[0], ends]), before + 2), is_next
+        values, middle, second = self._passages.values, bounds[middles], bounds[seconds]
+        before, after = self._template.halves(middle - bounds[offsets[rows]], bounds[last] - second)
+        # A is cut at its start: its end is next to B.
+        prefixes = self._template.prefixes(Windows(values, middle - before, middle))
+        return self._template.pairs(prefixes, Windows(values, second, second + after)), is_next
 
     def _split(self, rows: Rows, numbers: Numbers) -> Rows:
         """Return a sentence of each passage that is not its first."""
@@ -226,9 +221,3 @@ def _below(numbers: Numbers, limits: Rows) -> Rows:
     """Return whole numbers from 0 to below the limits, from uniform ones."""
     # A product just below a limit may be rounded to it.
     return np.minimum((numbers * limits).astype(np.int64), limits - 1)
-
-
-def _spans(starts: Rows, lengths: Rows) -> Rows:
-    """Return the places of many stretches, one after the other."""
-    places: Rows = np.arange(lengths.sum()) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
-    return places

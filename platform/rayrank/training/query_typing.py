@@ -14,8 +14,9 @@ from rayrank.models.batches import PaddedBatch
 from rayrank.models.encoder import load_encoder
 from rayrank.models.query_typer import batch_of, most_likely
 from rayrank.models.reranker import Reranker
-from rayrank.text.pairs import Ragged, Rows, SpecialIds, prefixes
 from rayrank.text.pieces import load_tokenizer
+from rayrank.text.ragged import Ragged, Rows
+from rayrank.text.template import Template
 from rayrank.training.sampling import generator
 from rayrank.training.steps import plain_model
 
@@ -87,10 +88,10 @@ def setup(config: PipelineConfig, store: Store) -> tuple[Reranker, QueryTyping]:
     artifact = store.artifact("query_typer", config)
     types, table = artifact.read_json("types.json"), artifact.read_table("questions.parquet")
     tokenizer = load_tokenizer(artifact.local("tokenizer"))
-    special = SpecialIds(tokenizer.cls_token_id, tokenizer.sep_token_id)
-    questions = prefixes(Ragged.from_arrow(table["piece_ids"]), None, special, config.text.query_pieces)
+    template = Template.of_queries(tokenizer, config.text.query_pieces)
+    questions = template.prefixes(Ragged.from_arrow(table["piece_ids"]))
     # Plain attention: there is no second text whose words have to be matched.
     model = Reranker(load_encoder(config.encoder, None, StrmConfig(form="off")), len(types))
     size, seed = config.typer.batch_size, config.training.seed
     labels = table["type"].to_numpy().astype(np.int64)
-    return model, QueryTyping(questions, labels, batch_size=size, pad_id=tokenizer.pad_token_id, seed=seed)
+    return model, QueryTyping(questions, labels, batch_size=size, pad_id=template.pad_id, seed=seed)

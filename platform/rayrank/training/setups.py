@@ -18,8 +18,9 @@ from rayrank.models.pretraining import PretrainingModel, build
 from rayrank.models.reranker import Reranker, listwise_head
 from rayrank.models.saved import load_pretrained, load_reranker
 from rayrank.scores.noise_filter import removed
-from rayrank.text.pairs import Ragged
 from rayrank.text.pieces import load_tokenizer
+from rayrank.text.ragged import Ragged
+from rayrank.text.template import Template
 from rayrank.text.words import word_table
 from rayrank.training.data import TrainingData, hold_out, load, read_candidates
 from rayrank.training.phases import Inputs, Listwise, Pointwise
@@ -38,9 +39,9 @@ def inputs_of(config: PipelineConfig, store: Store, candidates: Mapping[str, Ite
     """Return what pairs are assembled from, the candidates of some splits joined to it."""
     corpus, tokenizer = store.require("corpus", config), tokenizer_of(config, store)
     types = store.require("query_types", config).read_table("query_types.parquet") if config.input.query_type else None
-    data = load(corpus, types, config.input, tokenizer, candidates)
-    texts = PairTexts(data.starts, data.passages, config.input.length, tokenizer.pad_token_id, tokenizer.sep_token_id)
-    return Inputs(data, texts)
+    template = Template.of(tokenizer, config.input)
+    data = load(corpus, types, template, tokenizer, candidates)
+    return Inputs(data, PairTexts(data.prefixes, data.passages, template))
 
 
 def pretrain(config: PipelineConfig, store: Store) -> tuple[PretrainingModel, Pretraining]:

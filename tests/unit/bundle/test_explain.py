@@ -213,10 +213,13 @@ def test_a_passage_without_anything_to_read_is_refused(tokenizer: PreTrainedToke
 
 
 def test_a_type_of_any_length_leaves_room_for_the_passage(tokenizer: PreTrainedTokenizerFast) -> None:
-    found = explain(tiny(tokenizer, StrmConfig(), types=True, length=16), QUERY, PASSAGE, "number " * 100)
+    of, kind = tiny(tokenizer, StrmConfig(), types=True, length=16), "number " * 100
+    found = explain(of, QUERY, PASSAGE, kind)
 
     assert len(found["pieces"]) == 16
-    assert words_of(found, "document") == ["A"]
+    assert words_of(found, "type") == ["number"] * 2
+    assert words_of(found, "document") == ["A", "Bogue", "is"]
+    assert found["score"] == pytest.approx(score(of, [QUERY], [PASSAGE], [kind])[0], abs=1e-6)
 
 
 def test_of_too_many_words_the_first_are_shown_and_the_rest_counted(

@@ -10,7 +10,8 @@ from rayrank.core.config import StrmConfig
 from rayrank.models.batches import PairTexts
 from rayrank.models.encoder import Encoder
 from rayrank.models.reranker import Reranker
-from rayrank.text.pairs import Ragged, Rows
+from rayrank.text.ragged import Ragged, Rows
+from rayrank.text.template import Template
 from rayrank.text.words import CONTINUES, STARTS
 
 CPU = torch.device("cpu")
@@ -28,11 +29,15 @@ FORMS = {
 }
 
 
+def template(length: int) -> Template:
+    return Template(CLS, SEP, PAD, length, query_length=length)
+
+
 def texts(seed: int = 0, length: int = 24) -> PairTexts:
     rng = np.random.default_rng(seed)
-    starts = Ragged.of([[CLS, *rng.integers(3, VOCABULARY, rng.integers(1, 6)), SEP] for _ in range(5)])
+    prefixes = Ragged.of([[CLS, *rng.integers(3, VOCABULARY, rng.integers(1, 6)), SEP] for _ in range(5)])
     passages = Ragged.of([rng.integers(3, VOCABULARY, rng.integers(0, 40)) for _ in range(30)])
-    return PairTexts(starts, passages, length, PAD, SEP)
+    return PairTexts(prefixes, passages, template(length))
 
 
 def rows(count: int, seed: int = 1) -> tuple[Rows, Rows]:

@@ -31,8 +31,9 @@ from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.scorer import Scorer
 from rayrank.models.reranker import Reranker
 from rayrank.stages.quantization import check_loss
-from rayrank.text.pairs import Ragged
 from rayrank.text.pieces import load_tokenizer
+from rayrank.text.ragged import Ragged
+from rayrank.text.template import Template
 from rayrank.text.words import word_table
 
 FORMS = {
@@ -80,10 +81,10 @@ def bert(strm: StrmConfig, outputs: int = 1) -> Reranker:
 
 def texts() -> PairTexts:
     rng = np.random.default_rng(0)
-    starts, passages = (
+    prefixes, passages = (
         Ragged.of([rng.integers(5, 300, rng.integers(low, high)) for _ in ROWS]) for low, high in ((3, 9), (1, 45))
     )
-    return PairTexts(starts, passages, LENGTH, pad_id=0, sep_id=3)
+    return PairTexts(prefixes, passages, Template(cls_id=2, sep_id=3, pad_id=0, length=LENGTH, query_length=LENGTH))
 
 
 @pytest.mark.parametrize("strm", FORMS.values(), ids=FORMS)

@@ -17,8 +17,8 @@ from rayrank.models.attention.packed import BLOCK, KEYS, SpreadMasks, bounds_of,
 from rayrank.models.attention.strm import packed_codes, padded_mask
 from rayrank.models.batches import PackedBatch, PairTexts
 from rayrank.models.inference.fused_layers import fuse, use_eight_bits
-from rayrank.text.pairs import Ragged
-from tests.unit.models.conftest import CLS, CPU, FORMS, GPU, PAD, SEP, VOCABULARY, model, rows, texts
+from rayrank.text.ragged import Ragged
+from tests.unit.models.conftest import CLS, CPU, FORMS, GPU, PAD, SEP, VOCABULARY, model, rows, template, texts
 
 
 def inputs(batch: PackedBatch) -> list[list[int]]:
@@ -30,7 +30,7 @@ def test_padded_and_packed_batches_hold_the_inputs_put_together_one_by_one() -> 
     source, (queries, passages) = texts(), rows(40)
     expected, types = [], []
     for query, passage in zip(queries, passages, strict=True):
-        start, body = source.starts[query].tolist(), source.passages[passage].tolist()
+        start, body = source.prefixes[query].tolist(), source.passages[passage].tolist()
         expected.append([*start, *body][: source.length - 1] + [SEP])
         types += [0] * len(start) + [1] * (len(expected[-1]) - len(start))
 
@@ -188,7 +188,7 @@ def test_attention_that_learns_drops_its_share_of_what_others_say_anew_each_time
 ) -> None:
     batch = texts().packed(*rows(12), 512, device)
     spread = rectangle(batch)
-    masks = SpreadMasks(spread, LayerMasks(spread.present, None), bounds_of(batch.offsets, batch.longest))
+    masks = SpreadMasks(spread, LayerMasks(spread.present, None), bounds_of(batch.offsets, batch.max_sequence_length))
     query, key = torch.zeros(2, 1, 2, 512, 16, device=device)
     value = torch.ones_like(query)
     place = Place(0, has_strm=False).to(device)
@@ -220,7 +220,7 @@ def test_the_kernel_reads_what_a_rectangle_says(form: str, longest: int, heads: 
 
     with torch.inference_mode():
         rectangles = SpreadMasks(
-            spread, LayerMasks(spread.present, allowed, bias), bounds_of(batch.offsets, batch.longest)
+            spread, LayerMasks(spread.present, allowed, bias), bounds_of(batch.offsets, batch.max_sequence_length)
         )
         expected = rectangles.attend(place, query, key, value, 0.0)
         rows_of = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
@@ -236,14 +236,14 @@ def test_the_kernel_reads_what_a_rectangle_says(form: str, longest: int, heads: 
 def read(device: torch.device, longest: int) -> tuple[PackedBatch, torch.Tensor]:
     rng = np.random.default_rng(longest)
     passages = Ragged.of([rng.integers(3, VOCABULARY, longest - 3 - rng.integers(0, 5)) for _ in range(5)])
-    source = PairTexts(Ragged.of([[CLS, 7, SEP]]), passages, longest, PAD, SEP)
+    source = PairTexts(Ragged.of([[CLS, 7, SEP]]), passages, template(longest))
     chosen, total = np.arange(5), int(source.lengths(np.zeros(5, np.int64), np.arange(5)).sum())
     batch = source.packed(np.zeros(5, np.int64), chosen, -(-total // 64) * 64, device)
     return batch, torch.arange(VOCABULARY, dtype=torch.int8, device=device) % 2
 
 
 def test_passages_without_a_piece_are_scored_by_their_query_alone() -> None:
-    empty = PairTexts(Ragged.of([[CLS, 5, SEP]]), Ragged.of([[], []]), 24, PAD, SEP)
+    empty = PairTexts(Ragged.of([[CLS, 5, SEP]]), Ragged.of([[], []]), template(24))
     one = np.zeros(2, np.int64)
 
     assert inputs(empty.packed(one, np.arange(2), 128, CPU)) == [[CLS, 5, SEP, SEP]] * 2

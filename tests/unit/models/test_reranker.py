@@ -5,12 +5,13 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from rayrank.core.config import MINILM, EncoderConfig, StrmConfig
+from rayrank.core.config import MINILM, EncoderConfig, InputConfig, StrmConfig
 from rayrank.models.batches import PaddedBatch, PairTexts
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker, listwise_head, relevance_score
-from rayrank.text.pairs import Ragged, SpecialIds, prefixes
 from rayrank.text.pieces import load_tokenizer
+from rayrank.text.ragged import Ragged
+from rayrank.text.template import Template
 from rayrank.text.words import word_table
 
 QUERIES = ["where is the bogue", "who built the tall lighthouse"]
@@ -30,9 +31,9 @@ def batch_of(bert: PreTrainedTokenizerFast, rows: list[tuple[int, int]]) -> Padd
     def ids(texts: list[str]) -> Ragged:
         return Ragged.of([bert(text, add_special_tokens=False).input_ids for text in texts])
 
-    starts = prefixes(ids(QUERIES), None, SpecialIds(bert.cls_token_id, bert.sep_token_id), 64)
+    template = Template.of(bert, InputConfig(query_type=False))
     chosen = np.array(rows)
-    texts = PairTexts(starts, ids(PASSAGES), 180, bert.pad_token_id, bert.sep_token_id)
+    texts = PairTexts(template.prefixes(ids(QUERIES)), ids(PASSAGES), template)
     return texts.padded(chosen[:, 0], chosen[:, 1], torch.device("cpu"))
 
 

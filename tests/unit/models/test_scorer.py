@@ -8,8 +8,8 @@ from rayrank.core.config import StrmConfig
 from rayrank.models.attention.packed import BLOCK
 from rayrank.models.batches import PaddedBatch, PairTexts
 from rayrank.models.inference.scorer import Scorer, aligned
-from rayrank.text.pairs import Ragged
-from tests.unit.models.conftest import CPU, FORMS, PAD, SEP, model, rows, texts
+from rayrank.text.ragged import Ragged
+from tests.unit.models.conftest import CPU, FORMS, model, rows, texts
 
 
 def test_scores_come_in_the_callers_order_whatever_the_budget() -> None:
@@ -63,9 +63,9 @@ def test_packed_rows_give_scores_in_the_callers_order(form: str, tokens: int) ->
     source, reranker, order = texts(), model(FORMS[form]), np.random.default_rng(1).permutation(40)
     queries, passages = (
         Ragged.of([of[row] for row in chosen])
-        for of, chosen in zip((source.starts, source.passages), rows(40), strict=True)
+        for of, chosen in zip((source.prefixes, source.passages), rows(40), strict=True)
     )
-    source = PairTexts(queries, passages, source.length, PAD, SEP)
+    source = PairTexts(queries, passages, source.template)
     expected = Scorer(reranker, source)(order, order)
     # As on a GPU.
     packed = Scorer(reranker, source)

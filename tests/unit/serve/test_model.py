@@ -117,10 +117,14 @@ def test_the_type_of_a_query_is_predicted_where_it_is_read_and_not_given(shared:
     assert with_type.logits == without.logits
 
 
-def test_a_type_of_any_length_leaves_the_query_its_place(shared: ServedModel) -> None:
-    (answer,) = asked(shared, Ask("what is a bogue " * 10, PASSAGES, "number " * 500))
+def test_a_type_of_any_length_is_cut_as_the_folder_cuts_it(shared: ServedModel, types: Path) -> None:
+    query, kind, count = "what is a bogue " * 10, "number " * 500, len(PASSAGES)
+    (answer,) = asked(shared, Ask(query, PASSAGES, kind))
 
-    assert np.isfinite(np.array(answer.logits, float)).all()
+    wanted = score(load(str(types)), [query] * count, PASSAGES, [kind] * count)
+    assert np.allclose(answer.logits, wanted, atol=1e-5)
+    # Four pieces of a passage are read beside it.
+    assert list(answer.cut) == [0, 2]
 
 
 def test_a_passage_too_long_is_cut_and_named(shared: ServedModel) -> None:

@@ -10,8 +10,8 @@ from transformers import PreTrainedTokenizerFast
 
 from rayrank.core.config import MINILM
 from rayrank.text import sentences
-from rayrank.text.pairs import Ragged
 from rayrank.text.pieces import load_tokenizer
+from rayrank.text.ragged import Ragged
 from rayrank.text.sentences import CLOSES, DIGIT_FIRST, DIGIT_LAST, ENDS, MIN_PIECES, POINT, cut, sentence_table
 
 

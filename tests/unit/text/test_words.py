@@ -5,8 +5,8 @@ import torch
 
 from rayrank.core.config import MINILM
 from rayrank.models.attention.strm import word_starts
-from rayrank.text.pairs import Ragged
 from rayrank.text.pieces import load_tokenizer
+from rayrank.text.ragged import Ragged
 from rayrank.text.words import ALONE, CONTINUES, STARTS, multi_piece_queries, word_table
 
 TABLE = np.array([CONTINUES, STARTS, ALONE], np.int8)

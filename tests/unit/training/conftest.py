@@ -11,7 +11,8 @@ from transformers import BertConfig, BertModel
 from rayrank.models.batches import PairTexts
 from rayrank.models.encoder import Encoder
 from rayrank.models.reranker import Reranker
-from rayrank.text.pairs import Ragged
+from rayrank.text.ragged import Ragged
+from rayrank.text.template import Template
 from rayrank.training.data import Split, TrainingData
 from rayrank.training.phases import Inputs
 
@@ -63,4 +64,4 @@ def inputs() -> Inputs:
         Ragged.of(passages),
         splits,
     )
-    return Inputs(data, PairTexts(data.starts, data.passages, length=24, pad_id=0, sep_id=2))
+    return Inputs(data, PairTexts(data.prefixes, data.passages, Template(1, 2, 0, length=24, query_length=16)))

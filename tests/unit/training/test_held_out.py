@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rayrank.text.pairs import Ragged
+from rayrank.text.ragged import Ragged
 from rayrank.training.data import Split, hold_out
 
 

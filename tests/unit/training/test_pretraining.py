@@ -11,8 +11,8 @@ from transformers import PreTrainedTokenizerFast
 
 from rayrank.core.config import MINILM, PretrainConfig
 from rayrank.core.errors import ConfigError
-from rayrank.text.pairs import Ragged
 from rayrank.text.pieces import load_tokenizer
+from rayrank.text.ragged import Ragged
 from rayrank.text.sentences import ENDS
 from rayrank.training.pretraining import Batch, Pretraining, Vocabulary
 

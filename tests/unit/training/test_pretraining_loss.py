@@ -18,7 +18,7 @@ from rayrank.core.errors import TrainingStopped
 from rayrank.models.attention.packed import compile_layers
 from rayrank.models.encoder import Encoder
 from rayrank.models.pretraining import IGNORED, PretrainingModel
-from rayrank.text.pairs import Ragged
+from rayrank.text.ragged import Ragged
 from rayrank.text.sentences import ENDS
 from rayrank.text.words import ALONE, CONTINUES, STARTS
 from rayrank.training import losses

@@ -27,8 +27,8 @@ from rayrank.models.encoder import Encoder
 from rayrank.models.query_typer import load_typer, most_likely
 from rayrank.models.reranker import Reranker
 from rayrank.models.saved import save
-from rayrank.text.pairs import Ragged
 from rayrank.text.pieces import load_tokenizer, save_tokenizer
+from rayrank.text.ragged import Ragged
 from rayrank.training.loop import Log, fit
 from rayrank.training.query_typing import QueryTyping
 

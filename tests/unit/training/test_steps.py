@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from rayrank.core.config import ListwiseConfig, PhaseConfig, PointwiseConfig
-from rayrank.models.batches import PairTexts, Row, pack
-from rayrank.text.pairs import Ragged
+from rayrank.models.batches import PairTexts, RowShape, pack
+from rayrank.text.ragged import Ragged
 from rayrank.training import steps
 from rayrank.training.phases import Inputs, Listwise, Pointwise
 from rayrank.training.steps import Learner
@@ -26,7 +26,7 @@ def drawn(count: int, seed: int) -> np.ndarray:
 
 def test_rows_to_learn_from_have_few_shapes_and_little_filling() -> None:
     batches = [drawn(128, seed) for seed in range(200)]
-    rows = [Row.of(lengths, 180) for lengths in batches]
+    rows = [RowShape.of(lengths, 180) for lengths in batches]
 
     assert len(set(rows)) < 12
     assert all(lengths.sum() <= row.size < lengths.sum() * 33 / 32 for lengths, row in zip(batches, rows, strict=True))
@@ -36,15 +36,15 @@ def test_rows_to_learn_from_have_few_shapes_and_little_filling() -> None:
 def test_a_row_has_its_shape_whatever_it_holds(count: int) -> None:
     rng = np.random.default_rng(count)
     passages = Ragged.of([rng.integers(3, 60, size) for size in rng.integers(0, 60, 300)])
-    source = PairTexts(Ragged.of([[1, 5, 2]]), passages, 24, 0, 2)
+    source = PairTexts(Ragged.of([[1, 5, 2]]), passages, modeling.template(24))
     queries, rows = np.zeros(count, np.int64), rng.integers(0, 300, count)
 
     packed = source.packed(queries, rows, 4096, CPU)
-    batch = source.learnt(queries, rows, CPU)
+    batch = source.packed_for_training(queries, rows, CPU)
 
-    expected = Row.of(source.lengths(queries, rows), 24)
+    expected = RowShape.of(source.lengths(queries, rows), 24)
     total = int(source.lengths(queries, rows).sum())
-    assert (len(batch.ids), len(batch.offsets), batch.widest) == expected
+    assert (len(batch.ids), len(batch.offsets), batch.max_input_length) == expected
     assert torch.equal(batch.ids[:total], packed.ids[:total])
     assert torch.equal(batch.offsets[: count + 1], packed.offsets[: count + 1])
     assert (batch.offsets.diff() >= 0).all()
@@ -56,7 +56,7 @@ def test_a_row_has_its_shape_whatever_it_holds(count: int) -> None:
 def test_packing_a_rectangle_changes_neither_states_nor_gradients(form: str) -> None:
     source, (queries, passages), reranker = modeling.texts(), modeling.rows(12), modeling.model(modeling.FORMS[form])
     padded = source.padded(queries, passages, CPU)
-    batch = pack(padded, modeling.PAD, source.length)
+    batch = pack(padded, source.template)
     found = []
     for inputs in (padded, batch):
         reranker.zero_grad()
@@ -66,7 +66,7 @@ def test_packing_a_rectangle_changes_neither_states_nor_gradients(form: str) -> 
 
     assert torch.allclose(found[0][0], found[1][0], atol=1e-5)
     assert torch.allclose(found[0][1], found[1][1], rtol=1e-4, atol=1e-5)
-    assert torch.equal(batch.seq, source.learnt(queries, passages, CPU).seq)
+    assert torch.equal(batch.seq, source.packed_for_training(queries, passages, CPU).seq)
 
 
 def learner_of(model: nn.Module, inputs: Inputs, config: PhaseConfig, of: Any = None) -> tuple[Learner, Any]:

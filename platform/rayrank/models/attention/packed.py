@@ -172,7 +172,7 @@ def _taken(rows: Tensor, taken: Tensor, back: Tensor, counts: Tensor) -> Tensor:
 
 def rectangle(batch: PackedBatch) -> Rectangle:
     """Return the rectangle of a batch's inputs; its width is a multiple of eight, which kernels ask for."""
-    width = -(-batch.widest // 8) * 8
+    width = -(-batch.max_input_length // 8) * 8
     count, size = batch.num_inputs, len(batch.ids)
     starts, ends = batch.offsets[:count], batch.offsets[1 : count + 1]
     within = torch.arange(width, device=batch.ids.device)

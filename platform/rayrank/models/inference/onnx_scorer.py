@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rayrank.models.batches import PairTexts
 from rayrank.models.inference.scorer import pools
-from rayrank.text.pairs import Rows
+from rayrank.text.ragged import Rows
 
 TOKENS = 512
 """A batch, or what is nearest to it and has every thread end at about the same time."""
@@ -68,7 +68,7 @@ class OnnxScorer:
             (scores[chosen],) = self._session.run(None, inputs)
 
         # Before the threads do: the first to read them puts them together.
-        self._texts.on(_CPU)
+        self._texts.ids_on(_CPU)
         batches = self._threads.map(run, pools(lengths, self.budget(lengths)))
 
         def wait() -> NDArray[np.float32]:

@@ -14,7 +14,7 @@ from rayrank.models.attention.packed import BLOCK, compile_layers
 from rayrank.models.batches import PairTexts
 from rayrank.models.inference.fused_layers import check_eight_bits, fuse, use_eight_bits
 from rayrank.models.reranker import Reranker, relevance_score
-from rayrank.text.pairs import Rows
+from rayrank.text.ragged import Rows
 
 POOL = 16_384
 """Pairs sorted by length together: enough for batches of nearly equal lengths, few enough to keep in memory."""
@@ -93,7 +93,7 @@ class Scorer:
 
     def num_whole(self) -> int:
         """Return how many pairs, row by row of the texts, fill packed rows; what is left of them would not."""
-        rows = np.arange(len(self._texts.starts))
+        rows = np.arange(len(self._texts.prefixes))
         *_, (start, _) = self._runs(self._texts.lengths(rows, rows))
         return start
 

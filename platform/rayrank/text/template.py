@@ -1,0 +1,108 @@
+"""The one place that puts model inputs together from ids: `[CLS] type [SEP] query [SEP] passage [SEP]`.
+
+Training, scoring, serving and explaining all ask a `Template` which parts an input has, in which order, and what is
+cut. It takes rows of ids and asks nothing about them, so what is to come needs no change here:
+
+- A passage that is a window of a longer document is a row of `Windows` over the documents' ids.
+- Markers around words are ids like any other and count towards every length. Markers around the words that a query
+  and a passage share depend on the pair: they are inserted into both rows before `prefixes` and `pairs` see them, and
+  there is then one prefix for each pair.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rayrank.core.config import InputConfig
+from rayrank.core.errors import ConfigError
+from rayrank.text.ragged import Ids, Ragged, Rows, Windows, join
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+MIN_PASSAGE_PIECES = 4
+"""Word pieces of a passage that always fit, however long the type is. `PipelineConfig` refuses an `input.query_length`
+that would leave fewer."""
+
+
+class Sequences(NamedTuple):
+    """Model inputs, one row of ids each, and how many ids of each come before its passage."""
+
+    ids: Ragged
+    prefix_lengths: Rows
+
+    def token_types(self) -> Ids:
+        """Return 0 for type and query with their special tokens, 1 for the passage and its separator."""
+        lengths = self.ids.lengths()
+        within = np.arange(len(self.ids.values)) - np.repeat(self.ids.starts, lengths)
+        return (within >= np.repeat(self.prefix_lengths, lengths)).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class Template:
+    """The order of an input's parts, its special tokens and the length of each part.
+
+    A query is cut to `query_length` pieces; a type is cut to what the query and `MIN_PASSAGE_PIECES` of a passage leave
+    of `length`; a passage is cut to what query and type leave. Each loses its end.
+    """
+
+    cls_id: int
+    sep_id: int
+    pad_id: int
+    length: int
+    """Ids of an input at most, special tokens included."""
+    query_length: int
+    has_type: bool = False
+
+    @classmethod
+    def of(cls, tokenizer: "PreTrainedTokenizerFast", inputs: InputConfig) -> "Template":
+        """Return the template of a re-ranker's inputs."""
+        # Settings of an exported model were not checked against each other; a long query must leave room, too.
+        most = inputs.length - (4 if inputs.query_type else 3) - MIN_PASSAGE_PIECES
+        special = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id
+        return cls(*special, inputs.length, min(inputs.query_length, most), inputs.query_type)
+
+    @classmethod
+    def of_queries(cls, tokenizer: "PreTrainedTokenizerFast", query_length: int) -> "Template":
+        """Return the template of inputs that are a query alone: `[CLS] query [SEP]`, which is a prefix."""
+        special = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id
+        return cls(*special, query_length + 2, query_length)
+
+    def prefixes(self, queries: Windows, types: Windows | None = None) -> Ragged:
+        """Return `[CLS] type [SEP] query [SEP]` for every query, without `type [SEP]` where inputs have no type."""
+        if (types is not None) != self.has_type:
+            wanted = "one type a query" if self.has_type else "no types"
+            raise ConfigError(f"input.query_type={self.has_type} asks for {wanted}: pass types accordingly.")
+        queries = queries.cut(self.query_length)
+        if types is None:
+            return join(self.cls_id, queries, self.sep_id)
+        room = self.length - 4 - MIN_PASSAGE_PIECES - queries.lengths()
+        return join(self.cls_id, types.cut(room), self.sep_id, queries, self.sep_id)
+
+    def lengths(self, prefixes: Rows, passages: Rows) -> Rows:
+        """Return the lengths of inputs from those of their prefixes and passages."""
+        if prefixes.max(initial=0) >= self.length:
+            raise ValueError(f"an input of {self.length} ids has no room for a prefix of {prefixes.max()}")
+        lengths: Rows = np.minimum(prefixes + passages + 1, self.length)
+        return lengths
+
+    def is_cut(self, prefixes: Rows, passages: Rows) -> NDArray[np.bool_]:
+        """Return whether an input leaves out the end of its passage, from the lengths of prefixes and passages."""
+        return prefixes + passages + 1 > self.length
+
+    def pairs(self, prefixes: Windows, passages: Windows) -> Sequences:
+        """Return the input of each prefix and the passage in the same row."""
+        before = prefixes.lengths()
+        kept = self.lengths(before, passages.lengths()) - before - 1
+        return Sequences(join(prefixes, passages.cut(kept), self.sep_id), before)
+
+    def halves(self, first: Rows, second: Rows) -> tuple[Rows, Rows]:
+        """Return how many ids two texts that are read together keep of their own: what fits, or half of the room each.
+
+        This is for pre-training's `[CLS] A [SEP] B [SEP]`; where one half is short, the other has the rest.
+        """
+        room = self.length - 3
+        before = np.minimum(first, np.maximum(room - second, room // 2))
+        return before, np.minimum(second, room - before)
