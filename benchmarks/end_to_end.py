@@ -5,7 +5,7 @@
 Every side starts with the texts of queries, passages and candidates in memory and ends with a TREC run on disk. The
 passages are drawn from a pool, as a first stage finds the same ones for many queries: ours takes each text apart once,
 CrossEncoder once for each pair it is in. The model is MiniLM-L6 with a fresh head or of BERT-large's shape, in bfloat16
-on a GPU, on a CPU also in eight bits; candidates are random, so the scores mean nothing. The sides take turns; the
+on a GPU, on a CPU also in int8; candidates are random, so the scores mean nothing. The sides take turns; the
 plain ones must agree. All are compared with CrossEncoder at the batch size that suits it best.
 """
 
@@ -25,14 +25,15 @@ from sentence_transformers import CrossEncoder
 from benchmarks.made import ENCODERS
 from benchmarks.pairs import read_pairs
 from benchmarks.score import PEER, Side, exported, report, take_turns
-from rayrank.bundle.export import Exported, export
+from rayrank.bundle.export import Bundle, export
 from rayrank.bundle.text_scorer import pair_texts, scorer_of
 from rayrank.core.config import StrmConfig
 from rayrank.core.records import CANDIDATES
 from rayrank.data.run_files import write_trec
 from rayrank.models.inference.onnx_graph import int8, onnx_graph
 from rayrank.models.inference.onnx_scorer import OnnxScorer
-from rayrank.models.inference.scorer import Scorer, hasten
+from rayrank.models.inference.prepare import compile_for_scoring
+from rayrank.models.inference.scorer import Scorer
 from rayrank.text.ragged import Rows
 
 
@@ -86,7 +87,7 @@ def made_work(arguments: argparse.Namespace) -> Work:
 def peer_sides(arguments: argparse.Namespace, work: Work, folder: Path) -> Iterator[Side]:
     """Yield CrossEncoder at each batch size, from start to end."""
     plain = exported(arguments.length, StrmConfig(form="off"), arguments.encoder)
-    export(str(folder / "model"), plain.model, plain.tokenizer, plain.settings, "")
+    export(str(folder / "model"), plain)
     on_gpu = torch.cuda.is_available()
     half = {"torch_dtype": torch.bfloat16} if on_gpu else {}
     peer = CrossEncoder(str(folder / "model"), device="cuda" if on_gpu else "cpu", model_kwargs=half)
@@ -101,7 +102,7 @@ def our_sides(arguments: argparse.Namespace, work: Work, file: Path) -> Iterator
         mark = "" if strm.form == "off" else ", STRM"
         nothing = pair_texts(ours, [], [])
         if torch.cuda.is_available():
-            hasten(ours.model.cuda())
+            compile_for_scoring(ours.model.cuda())
         else:
             small = OnnxScorer(int8(onnx_graph(ours.model)), nothing)
             yield Side(f"rayrank, onnx-int8{mark}", partial(ours_of, ours, small, work, file))
@@ -123,10 +124,10 @@ def theirs(peer: CrossEncoder, work: Work, batch_size: int, file: Path) -> NDArr
     return np.asarray(scores, np.float32)
 
 
-def ours_of(ours: Exported, scorer: Scorer | OnnxScorer, work: Work, file: Path) -> NDArray[np.float32]:
+def ours_of(ours: Bundle, scorer: Scorer | OnnxScorer, work: Work, file: Path) -> NDArray[np.float32]:
     """Take every text apart once, score pairs of rows, and write the run as the evaluation does."""
     texts = pair_texts(ours, work.queries, work.passages)
-    scores = scorer.over(texts)(work.query_rows, work.passage_rows)
+    scores = scorer.with_texts(texts)(work.query_rows, work.passage_rows)
     order = np.lexsort([-scores, work.query_rows])
     starts = np.searchsorted(work.query_rows, work.query_rows)
     table = pa.table(

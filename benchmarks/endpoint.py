@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +43,7 @@ def made_work(
     """Write the model and the requests into a folder."""
     plain = exported(LENGTH, StrmConfig(form="off"), encoder)
     graph = int8(onnx_graph(plain.model)) if arguments.backend == "onnx-int8" else None
-    export(str(folder / "model"), plain.model, plain.tokenizer, plain.settings, "", graph)
+    export(str(folder / "model"), replace(plain, int8=graph))
     texts, rng = read_pairs(arguments.data, arguments.pairs), random.Random(13)
     queries: list[str] = []
     passages: list[str] = []

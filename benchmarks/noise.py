@@ -28,7 +28,8 @@ from rayrank.core.records import CANDIDATES
 from rayrank.data.ids import PairLookup
 from rayrank.data.sources import fingerprint, open_source
 from rayrank.models.encoder import load_encoder
-from rayrank.models.inference.scorer import Scorer, hasten
+from rayrank.models.inference.prepare import compile_for_scoring
+from rayrank.models.inference.scorer import Scorer
 from rayrank.models.reranker import Reranker
 from rayrank.models.saved import load_reranker, save
 from rayrank.stages import corpus
@@ -131,7 +132,7 @@ def alone(config: PipelineConfig, store: Store, count: int) -> tuple[float, floa
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     words, inputs = word_table(tokenizer_of(config, store)), inputs_of(config, store, {})
     model = load_reranker(store.require("pointwise", config), config, words).to(device)
-    hasten(model)
+    compile_for_scoring(model)
     scorer, candidates = Scorer(model, inputs.texts), store.require("candidates", config)
     rows = candidates.read_table(candidates.names("train")[0], ["query_id", "passage_id"])
     queries, passages = PairLookup(inputs.data.query_ids, inputs.data.passage_ids)(rows)

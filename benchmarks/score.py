@@ -4,8 +4,8 @@
 
 The model is MiniLM-L6 with a fresh head, exported as a folder that both libraries open. CrossEncoder reads raw text;
 the fastest of its batch sizes is what every side is compared with. So does the folder as ONNX Runtime's own tools turn
-it into eight bits (`benchmarks.onnx_peer`). Ours read stored ids, as every stage does, and one of them raw text. The
-sides take turns. Each must give CrossEncoder's scores: to 1e-3, or for eight bits with a correlation of 0.98. Attention
+it to int8 (`benchmarks.onnx_peer`). Ours read stored ids, as every stage does, and one of them raw text. The
+sides take turns. Each must give CrossEncoder's scores: to 1e-3, or for int8 with a correlation of 0.98. Attention
 is plain, since CrossEncoder has no other; sides with STRM have the same weights.
 """
 
@@ -28,12 +28,12 @@ from sentence_transformers import CrossEncoder
 from benchmarks.made import made_reranker
 from benchmarks.onnx_peer import OnnxPeer
 from benchmarks.pairs import TextPairs, read_pairs
-from rayrank.bundle.export import Exported, export, settings_of
+from rayrank.bundle.export import Bundle, export, settings_of
 from rayrank.bundle.text_scorer import pair_texts, score
 from rayrank.core.config import MINILM, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.models.inference.onnx_graph import int8, onnx_graph
 from rayrank.models.inference.onnx_scorer import OnnxScorer
-from rayrank.models.inference.scorer import CPU_TOKENS, Scorer, pools
+from rayrank.models.inference.scorer import CPU_TOKENS, Scorer, length_sorted_batches
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Rows
 
@@ -53,7 +53,7 @@ class Side:
     padding: float | None = None
     """Share of the positions computed that hold nothing, where it is known."""
     same: float | None = 1e-3
-    """How near its scores are to CrossEncoder's; None for eight bits, and for STRM's own scores."""
+    """How near its scores are to CrossEncoder's; None for int8, and for STRM's own scores."""
     seconds: list[float] = field(default_factory=list)
 
 
@@ -88,18 +88,18 @@ def take_turns(sides: list[Side], repeats: int) -> None:
             side.seconds.append(time.perf_counter() - started)
 
 
-def exported(length: int, strm: StrmConfig, encoder: str = "minilm") -> Exported:
+def exported(length: int, strm: StrmConfig, encoder: str = "minilm") -> Bundle:
     """Return the model under test, the same each time but for its attention."""
     tokenizer = load_tokenizer(MINILM)
     model = made_reranker(encoder, tokenizer, strm).cpu().eval()
     inputs = InputConfig(length=length, query_type=False)
-    return Exported(model, tokenizer, settings_of(model, inputs, QueryTypesConfig(), []))
+    return Bundle(model, tokenizer, settings_of(model, inputs, QueryTypesConfig(), []))
 
 
 def peer_sides(arguments: argparse.Namespace, pairs: TextPairs, folder: str) -> Iterator[Side]:
     """Yield CrossEncoder and ONNX Runtime's int8 at each batch size."""
     plain = exported(arguments.length, StrmConfig(form="off"))
-    export(folder, plain.model, plain.tokenizer, plain.settings, "")
+    export(folder, plain)
     peer = CrossEncoder(folder, device="cpu")
     texts = list(zip(pairs.queries, pairs.passages, strict=True))
     seen: list[torch.Tensor] = []
@@ -133,9 +133,11 @@ def our_sides(arguments: argparse.Namespace, pairs: TextPairs) -> Iterator[Side]
         ]
         for name, scorer, near in scorers:
             budget = scorer.budget(lengths) if isinstance(scorer, OnnxScorer) else scorer.tokens
-            yield Side(name + mark, partial(scorer, rows, rows), padding(lengths, pools(lengths, budget)), near)
+            share = padding(lengths, length_sorted_batches(lengths, budget))
+            yield Side(name + mark, partial(scorer, rows, rows), share, near)
     from_text = partial(score, ours, pairs.queries, pairs.passages)
-    yield Side("torch, STRM, from text", from_text, padding(lengths, pools(lengths, CPU_TOKENS)), None)
+    share = padding(lengths, length_sorted_batches(lengths, CPU_TOKENS))
+    yield Side("torch, STRM, from text", from_text, share, None)
 
 
 def padding(lengths: Rows, batches: Iterable[Rows]) -> float:

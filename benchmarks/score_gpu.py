@@ -3,7 +3,7 @@
     python -m benchmarks.score_gpu [--encoder large] [--pairs 20000] [--repeats 3] [--json FILE]
 
 All sides score the same pairs, of mean length 102 and at most 180, in bfloat16 or, where they say so, in floats of
-eight bits, with the same weights: BERT-large's shape with random ones, or MiniLM-L6. CrossEncoder reads raw text, as do
+fp8, with the same weights: BERT-large's shape with random ones, or MiniLM-L6. CrossEncoder reads raw text, as do
 the sides that say so; the others read stored ids, the very pieces that the texts are taken apart into, and where
 attention is plain the scores must be CrossEncoder's. `of ceiling` is the share of the rate of a large matrix product in
 bfloat16, measured here, that a side's arithmetic reaches; `padding` the share of the positions computed that hold
@@ -30,11 +30,12 @@ from transformers import PreTrainedTokenizerFast
 
 from benchmarks.made import ENCODERS, as_words, made_reranker, made_texts
 from benchmarks.score import exported, padding
-from rayrank.bundle.export import Exported, export, settings_of
+from rayrank.bundle.export import Bundle, export, settings_of
 from rayrank.bundle.text_scorer import score
 from rayrank.core.config import MINILM, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.models.batches import PairTexts
-from rayrank.models.inference.scorer import Scorer, hasten, row_size
+from rayrank.models.inference.prepare import compile_for_scoring
+from rayrank.models.inference.scorer import Scorer, row_length
 from rayrank.models.reranker import Reranker
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Rows
@@ -89,7 +90,7 @@ def main() -> None:
         for name, scorer in scorers.items()
     ]
     packed = scorers["packed, STRM"]
-    for name in ("packed, STRM", "packed, STRM, eight bits"):
+    for name in ("packed, STRM", "packed, STRM, fp8"):
         model = scorers[name].model
         sides.append(
             Side(
@@ -122,19 +123,19 @@ def our_scorers(encoder: str, tokenizer: PreTrainedTokenizerFast, texts: PairTex
         padded: Reranker = copy.deepcopy(model)
         padded.encoder.bfloat16().packs = False
         small = copy.deepcopy(model) if strm.form != "off" else None
-        hasten(model)
+        compile_for_scoring(model)
         found[f"padded, token budget{mark}"] = Scorer(padded, texts)
         found[f"packed{mark}"] = Scorer(model, texts)
         if small is not None:
-            hasten(small, eight_bits=True)
-            found[f"packed{mark}, eight bits"] = Scorer(small, texts)
+            compile_for_scoring(small, fp8=True)
+            found[f"packed{mark}, fp8"] = Scorer(small, texts)
     return found
 
 
 def peer_of(encoder: str, folder: str) -> CrossEncoder:
     """Return CrossEncoder with the weights that ours have."""
     plain = exported(LENGTH, StrmConfig(form="off"), encoder)
-    export(folder, plain.model, plain.tokenizer, plain.settings, "")
+    export(folder, plain)
     return CrossEncoder(folder, device="cuda", model_kwargs={"torch_dtype": torch.bfloat16})
 
 
@@ -156,13 +157,13 @@ def empty_share(scorer: Scorer, lengths: Rows) -> float:
     batches = list(scorer.batches(lengths))
     if not scorer.packs:
         return padding(lengths, batches)
-    return 1 - float(lengths.sum()) / sum(row_size(int(lengths[chosen].sum())) for chosen in batches)
+    return 1 - float(lengths.sum()) / sum(row_length(int(lengths[chosen].sum())) for chosen in batches)
 
 
 def from_text(model: Reranker, words: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> object:
     """Tokenise the pairs and score them."""
     settings = settings_of(model, InputConfig(length=LENGTH, query_type=False), QueryTypesConfig(), ())
-    return score(Exported(model, tokenizer, settings), *map(list, zip(*words, strict=True)))
+    return score(Bundle(model, tokenizer, settings), *map(list, zip(*words, strict=True)))
 
 
 def ceiling() -> float:

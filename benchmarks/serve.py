@@ -8,7 +8,7 @@ another. First each server is asked by so many clients at a time that it is neve
 takes turns with the scorer in this process, which gets the same pairs as ids. Then it is offered loads, and at last the
 highest one is looked for that it carries with a p95 under a bound: twice what the peer takes for a request that is
 alone. The peer scores as many requests at once as suits it better, one or FastAPI's 40; with --int8-peer it does so by
-ONNX Runtime in eight bits. The endpoint's cache is too small to find a passage again, except those that --repeated asks
+ONNX Runtime in int8. The endpoint's cache is too small to find a passage again, except those that --repeated asks
 for.
 """
 
@@ -37,7 +37,7 @@ from benchmarks.made import ENCODERS
 from benchmarks.peer_server import running
 from rayrank.bundle.export import load
 from rayrank.bundle.text_scorer import pair_texts, scorer_of
-from rayrank.models.inference.scorer import hasten
+from rayrank.models.inference.prepare import compile_for_scoring
 from serve.model import ENTRY
 
 SHARES = (0.3, 0.5, 0.7, 0.8, 0.9)
@@ -53,7 +53,7 @@ COMPARED = 8
 """Requests whose scores by both servers must be alike."""
 
 LEAST_ALIKE, BOTH_ROUNDED = 0.98, 0.95
-"""Correlation of their scores, and where both servers round to eight bits, each in its own way."""
+"""Correlation of their scores, and where both servers use int8, each in its own way."""
 
 ONE, FASTAPI = 1, 40
 """Requests that the peer scores at once."""
@@ -211,7 +211,7 @@ def lone_scorer(arguments: argparse.Namespace, work: Work) -> Callable[[], int]:
     """Return what scores all pairs once, and says how many they are."""
     ours = load(work.model, arguments.backend)
     if torch.cuda.is_available():
-        hasten(ours.model.cuda(), arguments.backend == "torch-fp8")
+        compile_for_scoring(ours.model.cuda(), arguments.backend == "torch-fp8")
     scorer = scorer_of(ours, pair_texts(ours, work.pairs.queries, work.pairs.passages))
     rows = np.arange(len(work.pairs.queries))
     scorer(rows[:50], rows[:50])

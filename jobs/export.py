@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.entry import parser, run_task
 from rayrank.core import flow
@@ -10,18 +10,24 @@ from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, StorageError
 
+if TYPE_CHECKING:
+    from rayrank.stages.export_checks import ExportChecks
+    from rayrank.stages.quantization import Quantized
+
 
 def run(output: str, chosen: str | None, license_name: str, config: PipelineConfig, store: Store) -> dict[str, Any]:
-    """Export the model and return the facts to show; with torch behind it, so imported once the settings are right."""
+    """Export the model and return the job's summary; imports that load torch wait until the settings are validated."""
     from rayrank.bundle.card import gather, model_stage, write_card
-    from rayrank.bundle.export import check_output, export, is_portable, settings_of
+    from rayrank.bundle.export import Bundle, check_output, export, settings_of
+    from rayrank.bundle.sequence_classification import is_portable
+    from rayrank.models.query_typer import load_typer
     from rayrank.models.saved import load_reranker
-    from rayrank.stages.export_checks import companions, first_stage_weight
-    from rayrank.stages.quantization import quantised
+    from rayrank.stages.export_checks import first_stage_weight, make_checks
+    from rayrank.stages.quantization import quantize
     from rayrank.text.pieces import load_tokenizer
     from rayrank.text.words import word_table
 
-    _check_place(output)
+    _check_path(output)
     check_output(output)
     name = _ranker(chosen, config)
     artifact = store.require(model_stage(name, config), config)
@@ -31,36 +37,31 @@ def run(output: str, chosen: str | None, license_name: str, config: PipelineConf
     types, weight = list(origin.query_types.get("types", {})), first_stage_weight(name, config, store)
     settings = settings_of(model, config.input, config.query_types, types, weight or 0.0)
     portable = is_portable(model, tokenizer)
-    small = quantised(model, config, store) if config.scorer.backend != "torch" else None
-    finding = small.finding() if small else ""
-    beside = companions(name, model, tokenizer, config, store)
-    card = write_card(origin, settings, portable, finding, beside.calibration)
+    quantized = quantize(model, config, store) if config.scorer.backend != "torch" else None
+    finding = quantized.finding() if quantized else ""
+    checks = make_checks(name, model, tokenizer, config, store)
+    card = write_card(origin, settings, portable, finding, checks.calibration)
     has_typer = config.input.query_type and config.query_types.predict == "trained"
-    export(
-        output, model, tokenizer, settings, card, small.graph if small else None, beside.calibration, beside.golden,
-        store.require("query_typer", config) if has_typer else None,
-    )  # fmt: skip
+    typer = load_typer(store.require("query_typer", config), "cpu") if has_typer else None
+    int8 = quantized.graph if quantized else None
+    export(output, Bundle(model, tokenizer, settings, card, int8, checks.calibration, checks.golden, typer))
+    facts = {"model": name, "from": artifact.url, "output": output, "cross_encoder": portable}
+    findings = [
+        f"{name} of {artifact.url} is in {output}",
+        _about_loading(portable),
+        *([finding] if finding else []),
+        *_about_types(origin.query_types.get("num_labelled", 0), has_typer),
+        checks.finding,
+        _about_weight(weight),
+    ]
+    return {**facts, **_figures(quantized, checks), "first_stage_weight": weight, "findings": findings}
+
+
+def _figures(quantized: "Quantized | None", checks: "ExportChecks") -> dict[str, Any]:
     return {
-        "model": name,
-        "from": artifact.url,
-        "output": output,
-        "cross_encoder": portable,
-        "eight_bits": small.figures() if small else None,
-        "calibration": beside.calibration.figures() if beside.calibration else None,
-        "num_golden": len(beside.golden),
-        "first_stage_weight": weight,
-        "findings": [
-            f"{name} of {artifact.url} is in {output}",
-            "sentence_transformers.CrossEncoder and rayrank.bundle.export.load open it"
-            if portable
-            else "rayrank.bundle.export.load opens it; CrossEncoder refuses it, since its attention would be another",
-            *([finding] if finding else []),
-            *_about_types(origin.query_types.get("num_labelled", 0), has_typer),
-            beside.finding,
-            f"first_stage_scores of clients count {weight:g}"
-            if weight is not None
-            else "first_stage_scores of clients do not count: jobs.evaluate --run fused finds out if they should",
-        ],
+        "quantized": quantized.figures() if quantized else None,
+        "calibration": checks.calibration.figures() if checks.calibration else None,
+        "num_golden": len(checks.golden),
     }
 
 
@@ -72,6 +73,18 @@ def _ranker(chosen: str | None, config: PipelineConfig) -> str:
     return chosen or names[-1]
 
 
+def _about_loading(portable: bool) -> str:
+    if portable:
+        return "sentence_transformers.CrossEncoder and rayrank.bundle.export.load open it"
+    return "rayrank.bundle.export.load opens it; CrossEncoder refuses it, since its attention would differ"
+
+
+def _about_weight(weight: float | None) -> str:
+    if weight is None:
+        return "first_stage_scores of clients are ignored: jobs.evaluate --run fused determines their weight"
+    return f"first_stage_scores of clients have a weight of {weight:g}"
+
+
 def _about_types(labelled: int, has_typer: bool) -> list[str]:
     if not labelled or has_typer:
         return []
@@ -81,8 +94,8 @@ def _about_types(labelled: int, has_typer: bool) -> list[str]:
     ]
 
 
-def _check_place(output: str) -> None:
-    """A submitted job stands in a folder that Ray throws away after it."""
+def _check_path(output: str) -> None:
+    """Refuse a relative path on a cluster: a job's working directory is deleted after the job."""
     if os.environ.get("RAY_ADDRESS") and not Path(output).is_absolute():
         raise StorageError(f"--output {output} is a relative path: a job on a cluster needs an absolute one.")
 

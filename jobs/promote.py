@@ -14,7 +14,7 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, RayrankError
 
 if TYPE_CHECKING:
-    from rayrank.bundle.export import Exported
+    from rayrank.bundle.export import Bundle
     from serve.targets import Live, Settings, Target
 
 
@@ -45,7 +45,7 @@ def run(arguments: Arguments, config: PipelineConfig) -> dict[str, Any]:
     return {"model": settings["model"], "previous": live.model, "findings": findings}
 
 
-def _checked(settings: "Settings") -> tuple["Exported", str]:
+def _checked(settings: "Settings") -> tuple["Bundle", str]:
     """Open the folder and refuse one that does not score as training did."""
     from rayrank.bundle.export import load
     from rayrank.bundle.text_scorer import check_golden
@@ -58,7 +58,7 @@ def _checked(settings: "Settings") -> tuple["Exported", str]:
     return exported, parity.finding()
 
 
-def _compared(arguments: Arguments, exported: "Exported", endpoint: Any, config: PipelineConfig) -> str:
+def _compared(arguments: Arguments, exported: "Bundle", endpoint: Any, config: PipelineConfig) -> str:
     """Ask the live model the same and refuse one that is worse."""
     from serve.promotion import as_shown, difference, golden_replays, new_scores, read_replays
 
@@ -85,7 +85,7 @@ def _compared(arguments: Arguments, exported: "Exported", endpoint: Any, config:
     )
 
 
-def _confirmed(exported: "Exported", endpoint: Any, target: "Target", live: "Live", force: bool) -> str:
+def _confirmed(exported: "Bundle", endpoint: Any, target: "Target", live: "Live", force: bool) -> str:
     """Ask the endpoint for the golden scores, and put the old model back if it does not have them."""
     from serve.promotion import endpoint_parity
 

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from importlib.metadata import version
@@ -21,7 +22,8 @@ from rayrank.bundle.export import load
 from rayrank.bundle.predicted_types import types_for
 from rayrank.models.batches import PairTexts
 from rayrank.models.inference.onnx_scorer import OnnxScorer
-from rayrank.models.inference.scorer import Scorer, hasten, snapshot
+from rayrank.models.inference.prepare import compile_for_scoring, scoring_copy
+from rayrank.models.inference.scorer import Scorer
 from rayrank.scores.interpolation import blend
 from rayrank.text.pieces import PieceEncoder
 from rayrank.text.ragged import Ids, Ragged
@@ -114,7 +116,7 @@ class ServedModel:
         self._on_gpu = next(self._exported.model.parameters()).is_cuda
         self._warm_up()
         batching, on_gpu = config.batching, self._on_gpu
-        tokens = self._scorer.at_once * (1 if on_gpu else GATHERED)
+        tokens = self._scorer.parallel_tokens * (1 if on_gpu else GATHERED)
         self._batcher = Batcher(self._begin, tokens, batching.wait_ms / 1000, batching.queued_pairs, grows=not on_gpu)
         self._explaining = 0
         self._busy = 0
@@ -230,13 +232,13 @@ class ServedModel:
         nothing = self._texts([], [])
         if self._exported.int8 is not None:
             return OnnxScorer(self._exported.int8, nothing, tokens)
-        model, eight_bits = self._exported.model, self.config.backend == "torch-fp8"
+        model, fp8 = self._exported.model, self.config.backend == "torch-fp8"
         if torch.cuda.is_available():
             model.cuda()
-        if eight_bits:
-            # The changes that an explanation shows are smaller than what eight bits leave out.
-            self._explained = self._exported._replace(model=snapshot(model))
-        hasten(model, eight_bits)
+        if fp8:
+            # The score changes that an explanation shows are smaller than the rounding errors of fp8.
+            self._explained = replace(self._exported, model=scoring_copy(model))
+        compile_for_scoring(model, fp8)
         return Scorer(self._exported.model, nothing, tokens)
 
     def _warm_up(self) -> None:
@@ -253,7 +255,7 @@ class ServedModel:
         rows = {key: row for row, key in enumerate(prefixes)}
         texts = self._texts(list(prefixes.values()), [passage for _, passage in pairs])
         # Kept: where memory ran out it takes less at once from then on.
-        self._scorer = self._scorer.over(texts)
+        self._scorer = self._scorer.with_texts(texts)
         query_rows = np.array([rows[id(prefix)] for prefix, _ in pairs])
         begin = partial(self._scorer.begin, query_rows, np.arange(len(pairs)))
         # Of torch on a CPU all is done once it has begun: it begins when the scores of the batch before are out.

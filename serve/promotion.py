@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rayrank.bundle.export import Exported
+from rayrank.bundle.export import Bundle
 from rayrank.bundle.golden import GoldenPair, Parity, parity
 from rayrank.bundle.predicted_types import types_for
 from rayrank.bundle.text_scorer import score
@@ -162,7 +162,7 @@ def endpoint_parity(endpoint: Endpoint, pairs: Sequence[GoldenPair]) -> Parity:
     return parity(pairs, found)
 
 
-def new_scores(exported: Exported, replays: Sequence[Replay]) -> list[list[float]]:
+def new_scores(exported: Bundle, replays: Sequence[Replay]) -> list[list[float]]:
     """Return the logits of a model that is not live yet."""
     kinds = types_for(exported, [replay.query for replay in replays], [replay.query_type for replay in replays])
     types = kinds and [kind for replay, kind in zip(replays, kinds, strict=True) for _ in replay.passages]

@@ -64,7 +64,7 @@ function together(section, why) {
     const entry = document.createElement("li");
     entry.append(word.text, " = ");
     word.pieces.forEach((place, order) => {
-      const piece = document.createElement(word.standing.includes(place) ? "b" : "span");
+      const piece = document.createElement(word.representatives.includes(place) ? "b" : "span");
       piece.className = "piece";
       piece.textContent = why.pieces[place].text;
       entry.append(order ? " + " : "", piece);

@@ -148,8 +148,8 @@ def test_an_int8_model_is_exported_if_it_ranks_dev_as_well_and_refused_if_not(
         assert "MRR@10 on 5 dev queries falls from" in answer.stderr
         assert not folder.exists()
         return
-    measured = json.loads(summary.read_text())["eight_bits"]
-    assert measured["torch"] - measured["small"] <= 0.005
+    measured = json.loads(summary.read_text())["quantized"]
+    assert measured["torch"] - measured["quantized"] <= 0.005
     assert "model-int8.onnx is for CPUs: MRR@10" in (folder / "README.md").read_text()
     queries, passages, types = ["what is it"] * 3, ["a bridge", "a tall tower of stone", "it is"], ["location"] * 3
     full, small = (score(load(str(folder), backend), queries, passages, types) for backend in ("torch", "onnx-int8"))

@@ -17,7 +17,7 @@ import ray
 import torch
 from ray import serve
 
-from rayrank.bundle.export import export, settings_of
+from rayrank.bundle.export import Bundle, export, settings_of
 from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
@@ -32,7 +32,7 @@ def make_model(folder: Path, seed: int) -> Path:
     torch.manual_seed(seed)
     model = Reranker(load_encoder(EncoderConfig(layers=1), word_table(tokenizer), StrmConfig()), 1).eval()
     settings = settings_of(model, InputConfig(), QueryTypesConfig(), ["description", "location"], weight=0.5)
-    export(str(folder), model, tokenizer, settings, "# A card\n")
+    export(str(folder), Bundle(model, tokenizer, settings))
     return folder
 
 

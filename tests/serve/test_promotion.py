@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,7 +68,7 @@ def golden_model(folder: Path, seed: int) -> Path:
         GoldenPair(query=queries[row], query_type="location", passage=passages[row], score=scores[row]) for row in order
     ]
     settings = plain.settings.model_copy(update={"first_stage_weight": seed / 4})
-    export(str(folder), plain.model, plain.tokenizer, settings, "# A card\n", golden=pairs)
+    export(str(folder), replace(plain, settings=settings, golden=tuple(pairs)))
     return folder
 
 

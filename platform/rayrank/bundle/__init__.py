@@ -1,1 +1,1 @@
-"""What a user is handed: the exported folder, its card, golden scores and explanations."""
+"""A trained model packaged for users: exported folder, model card, golden pairs, explanations."""

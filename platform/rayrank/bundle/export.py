@@ -1,98 +1,84 @@
-"""A trained re-ranker as a Hugging Face folder, and back: weights, tokenizer, settings and a model card.
+"""Writing a trained re-ranker as a Hugging Face folder, and loading it: weights, tokenizer, settings, model card.
 
-A BERT with plain attention becomes a `BertForSequenceClassification`, which every tool knows. That class puts a linear
-layer and a tanh between [CLS] and the classifier; ours has neither. A tanh leaves small numbers as they are, so the
-pooler makes them small and the classifier makes up for it. STRM's attention is not BERT's: such a folder says it is of
-a kind of its own, which transformers and sentence-transformers refuse, instead of opening it with other scores.
+A BERT with plain attention is written as a `BertForSequenceClassification`, which other libraries load. Other models,
+such as those with STRM, would get other scores there. Their folder has the model type `rayrank`, so that transformers
+and sentence-transformers refuse to load it.
 """
 
 import json
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import safetensors.torch
-import torch
 from pydantic import Field, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
 from rayrank.bundle.golden import GOLDEN_PAIRS, GoldenPair
+from rayrank.bundle.sequence_classification import from_sequence_classification, is_portable, to_sequence_classification
 from rayrank.core.artifacts import MANIFEST, Artifact
 from rayrank.core.config import Backend, InputConfig, QueryTypesConfig, Section, StrmConfig
 from rayrank.core.errors import ConfigError, StorageError
 from rayrank.models.encoder import Encoder, quiet
-from rayrank.models.inference.fused_layers import check_eight_bits
-from rayrank.models.query_typer import Typer, copy_typer, load_typer
+from rayrank.models.inference.fp8 import check_fp8
+from rayrank.models.query_typer import QueryTyper, load_typer
 from rayrank.models.reranker import RELEVANT, Reranker
 from rayrank.scores.calibration import Calibration
 from rayrank.text.pieces import load_tokenizer
-from rayrank.text.ragged import Ragged
-from rayrank.text.template import Template
 from rayrank.text.words import word_table
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-SETTINGS, SHAPE, WEIGHTS, CARD = "rayrank.json", "config.json", "model.safetensors", "README.md"
-INT8, CALIBRATION, GOLDEN, TYPER = "model-int8.onnx", "calibration.json", "golden.json", "query_typer"
-"""What a folder may have besides."""
-OWN_KIND = "rayrank"
-"""The model type of folders that only `load` opens; no version of transformers knows it."""
+SETTINGS, ENCODER_CONFIG, WEIGHTS, CARD = "rayrank.json", "config.json", "model.safetensors", "README.md"
+INT8, CALIBRATION, GOLDEN, QUERY_TYPER = "model-int8.onnx", "calibration.json", "golden.json", "query_typer"
+"""Optional files of a folder."""
+MODEL_TYPE = "rayrank"
+"""The model type of folders that only `load` can open; no version of transformers knows it."""
 
 Content = TypeVar("Content")
 
-SMALL = 2.0**-13
-"""What the pooler multiplies with. A power of two costs no bits. tanh changes a state of 10 by less than a millionth of
-itself, and in half precision a state of 1 still keeps all its bits."""
-
 
 class Settings(Section):
-    """What has to be known besides the weights to score as in training."""
+    """What is needed besides the weights to score as in training."""
 
     format: Literal[1] = 1
     base: str
-    """The encoder's architecture, as transformers calls it."""
+    """The encoder's model type in transformers, e.g. `bert`."""
     strm: StrmConfig
     input: InputConfig
     query_types: QueryTypesConfig = QueryTypesConfig()
     types: tuple[str, ...] = ()
-    """The query types seen in training, the most frequent first."""
+    """The query types seen in training, most frequent first."""
     first_stage_weight: float = Field(default=0.0, ge=0, le=1)
-    """How much the first stage's scores should count where they are known, as learnt on dev."""
+    """The weight of the first stage's scores in the final ranking, tuned on dev."""
 
 
-class Exported(NamedTuple):
-    """A re-ranker that came out of a folder."""
+@dataclass(frozen=True)
+class Bundle:
+    """The content of an exported folder: what `export` writes and `load` returns."""
 
     model: Reranker
     tokenizer: "PreTrainedTokenizerFast"
     settings: Settings
+    card: str = ""
+    """The model card, as Markdown."""
     int8: bytes | None = None
-    """The graph that scores in the model's place, if the folder was opened for it."""
+    """The ONNX graph with int8 weights. If it is set, it scores instead of `model`; `load` sets it on request only."""
     calibration: Calibration | None = None
     golden: tuple[GoldenPair, ...] = ()
-    typer: Typer | None = None
-    """Predicts the types of queries where the model was trained with predicted ones."""
-
-
-def is_portable(model: Reranker, tokenizer: "PreTrainedTokenizerFast") -> bool:
-    """Return whether other libraries compute the same: a BERT, plain attention, and the template's pairs."""
-    if model.encoder.words is not None or model.encoder.base.config.model_type != "bert":
-        return False
-    theirs, template = tokenizer("a", "b"), Template.of(tokenizer, InputConfig(query_type=False))
-    query, passage = (Ragged.of([tokenizer(text, add_special_tokens=False).input_ids]) for text in ("a", "b"))
-    ours = template.pairs(template.prefixes(query), passage)
-    same_types = theirs.get("token_type_ids") == ours.token_types().tolist()
-    return bool(theirs.input_ids == ours.ids[0].tolist() and same_types)
+    query_typer: QueryTyper | None = None
+    """Predicts the types of queries, for a model that was trained with its predictions."""
 
 
 def settings_of(
     model: Reranker, inputs: InputConfig, query_types: QueryTypesConfig, types: Sequence[str], weight: float = 0.0
 ) -> Settings:  # fmt: skip
-    """Return what to keep of a model; STRM that changes nothing, as with all pieces visible, is off."""
+    """Return the settings of a model; STRM that hides no piece is stored as `off`."""
     strm = model.encoder.strm if model.encoder.words is not None else StrmConfig(form="off")
     base = model.encoder.base.config.model_type
     return Settings(
@@ -101,7 +87,7 @@ def settings_of(
 
 
 def check_output(folder: str) -> None:
-    """Refuse a place that holds something, before any work is done."""
+    """Raise StorageError if a folder cannot be exported to."""
     path = Path(folder)
     if "://" in folder:
         raise StorageError(f"--output {folder} cannot be written: it is a URL; name a folder of this machine.")
@@ -111,60 +97,43 @@ def check_output(folder: str) -> None:
         raise StorageError(f"--output {folder} is not empty: name another folder, or remove it first.")
 
 
-def export(
-    folder: str, model: Reranker, tokenizer: "PreTrainedTokenizerFast", settings: Settings, card: str,
-    int8: bytes | None = None, calibration: Calibration | None = None, golden: Sequence[GoldenPair] = (),
-    typer: Artifact | None = None,
-) -> None:  # fmt: skip
-    """Write the folder, which appears under its name only once it is whole; two outputs become their difference."""
+def export(folder: str, bundle: Bundle) -> None:
+    """Write a folder, which appears under its name only once it is complete."""
     check_output(folder)
     path = Path(folder).absolute()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as draft:
-            whole = Path(draft) / path.name
-            whole.mkdir()
-            _write(whole, model, tokenizer, settings, card)
-            if int8 is not None:
-                (whole / INT8).write_bytes(int8)
-            if calibration is not None:
-                _dump(whole / CALIBRATION, calibration.model_dump(mode="json"))
-            if golden:
-                _dump(whole / GOLDEN, GOLDEN_PAIRS.dump_python(tuple(golden), mode="json"))
-            if typer is not None:
-                copy_typer(typer, str(whole))
-            whole.replace(path)
+            complete = Path(draft) / path.name
+            complete.mkdir()
+            _write(complete, bundle)
+            complete.replace(path)
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageError(f"--output {folder} cannot be written: {reason}; name another folder.") from None
 
 
-def _write(
-    folder: Path, model: Reranker, tokenizer: "PreTrainedTokenizerFast", settings: Settings, card: str
-) -> None:  # fmt: skip
-    portable = is_portable(model, tokenizer)
-    weights = _one_output(model)
-    (folder / WEIGHTS).write_bytes(
-        safetensors.torch.save(_classifier(weights) if portable else weights, {"format": "pt"})
-    )
-    _dump(folder / SHAPE, _shape(model, portable))
-    _dump(folder / SETTINGS, settings.model_dump(mode="json"))
-    _save_tokenizer(tokenizer, folder, settings.input.length)
-    (folder / CARD).write_text(card, encoding="utf-8")
-
-
-def _save_tokenizer(tokenizer: "PreTrainedTokenizerFast", folder: Path, length: int) -> None:
-    tokenizer.save_pretrained(str(folder))
-    file = folder / "tokenizer_config.json"
-    config = json.loads(file.read_text(encoding="utf-8"))
-    # How and with what length it was loaded here; others cut a pair at model_max_length.
-    for name in ("is_local", "local_files_only", "max_length"):
-        config.pop(name, None)
-    _dump(file, {**config, "model_max_length": length})
+def _write(folder: Path, bundle: Bundle) -> None:
+    portable = is_portable(bundle.model, bundle.tokenizer)
+    weights = _one_output(bundle.model)
+    weights = to_sequence_classification(weights) if portable else weights
+    (folder / WEIGHTS).write_bytes(safetensors.torch.save(weights, {"format": "pt"}))
+    _dump(folder / ENCODER_CONFIG, _encoder_config(bundle.model, portable))
+    _dump(folder / SETTINGS, bundle.settings.model_dump(mode="json"))
+    _save_tokenizer(bundle.tokenizer, folder, bundle.settings.input.length)
+    (folder / CARD).write_text(bundle.card, encoding="utf-8")
+    if bundle.int8 is not None:
+        (folder / INT8).write_bytes(bundle.int8)
+    if bundle.calibration is not None:
+        _dump(folder / CALIBRATION, bundle.calibration.model_dump(mode="json"))
+    if bundle.golden:
+        _dump(folder / GOLDEN, GOLDEN_PAIRS.dump_python(bundle.golden, mode="json"))
+    if bundle.query_typer is not None:
+        bundle.query_typer.copy_to(str(folder))
 
 
 def _one_output(model: Reranker) -> dict[str, Tensor]:
-    """Return all weights by name, the pointwise classes as the one score they stand for."""
+    """Return all weights by name; the two pointwise outputs become one score, their difference."""
     weights = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in model.state_dict().items()}
     if len(weights["head.bias"]) == 2:
         for name in ("head.weight", "head.bias"):
@@ -172,50 +141,55 @@ def _one_output(model: Reranker) -> dict[str, Tensor]:
     return weights
 
 
-def _classifier(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights under the names, and in the form, of BertForSequenceClassification."""
-    base = {
-        name.replace("encoder.base.", "bert.", 1): tensor
-        for name, tensor in weights.items()
-        if name.startswith("encoder.")
-    }
-    hidden = weights["head.weight"].shape[1]
-    return {
-        **base,
-        "bert.pooler.dense.weight": torch.eye(hidden) * SMALL,
-        "bert.pooler.dense.bias": torch.zeros(hidden),
-        "classifier.weight": weights["head.weight"] / SMALL,
-        "classifier.bias": weights["head.bias"],
-    }
-
-
-def _reranker(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Undo `_classifier`, to the last bit."""
-    if "classifier.weight" not in weights:
-        return weights
-    base = {
-        name.replace("bert.", "encoder.base.", 1): tensor
-        for name, tensor in weights.items()
-        if name.startswith("bert.") and not name.startswith("bert.pooler.")
-    }
-    return {**base, "head.weight": weights["classifier.weight"] * SMALL, "head.bias": weights["classifier.bias"]}
-
-
-def _shape(model: Reranker, portable: bool) -> dict[str, Any]:
-    shape = model.encoder.base.config.to_diff_dict()
-    # Where the encoder lay on the machine it was trained on is nobody's business.
-    shape.pop("_name_or_path", None)
-    shape |= {"id2label": {"0": "relevance"}, "label2id": {"relevance": 0}}
+def _encoder_config(model: Reranker, portable: bool) -> dict[str, Any]:
+    config = model.encoder.base.config.to_diff_dict()
+    # The encoder's path on the training machine stays private.
+    config.pop("_name_or_path", None)
+    config |= {"id2label": {"0": "relevance"}, "label2id": {"relevance": 0}}
     if portable:
-        # Without the entry CrossEncoder puts a sigmoid over the score.
+        # Without this entry CrossEncoder applies a sigmoid to the score.
         identity = {"activation_fn": "torch.nn.modules.linear.Identity"}
-        return shape | {"architectures": ["BertForSequenceClassification"], "sentence_transformers": identity}
-    return shape | {"architectures": ["RayrankReranker"], "model_type": OWN_KIND}
+        return config | {"architectures": ["BertForSequenceClassification"], "sentence_transformers": identity}
+    return config | {"architectures": ["RayrankReranker"], "model_type": MODEL_TYPE}
 
 
-def load(folder: str, backend: Backend = "torch") -> Exported:
-    """Return the re-ranker of a folder, ready to score, on CPU; the folder alone is enough."""
+def _save_tokenizer(tokenizer: "PreTrainedTokenizerFast", folder: Path, length: int) -> None:
+    tokenizer.save_pretrained(str(folder))
+    file = folder / "tokenizer_config.json"
+    config = json.loads(file.read_text(encoding="utf-8"))
+    # Options of loading it on this machine.
+    for name in ("is_local", "local_files_only", "max_length"):
+        config.pop(name, None)
+    # Other libraries truncate pairs to model_max_length.
+    _dump(file, {**config, "model_max_length": length})
+
+
+def load(folder: str, backend: Backend = "torch") -> Bundle:
+    """Return the content of an exported folder, the model on the CPU and in eval mode."""
     path = Path(folder).expanduser()
+    _check_folder(path, folder, backend)
+    try:
+        settings = Settings.model_validate_json((path / SETTINGS).read_text(encoding="utf-8"))
+        config = json.loads((path / ENCODER_CONFIG).read_text(encoding="utf-8"))
+        weights = from_sequence_classification(safetensors.torch.load((path / WEIGHTS).read_bytes()))
+        optional = _read_optional(path, backend)
+    except (OSError, ValueError, ValidationError, SafetensorError) as error:
+        reason = str(error).split("\n")[0]
+        raise ConfigError(
+            f"{folder} cannot be opened: {reason}; export the model again with this version of rayrank."
+        ) from None
+    config.pop("model_type", None)
+    with quiet():
+        tokenizer = load_tokenizer(str(path.absolute()))
+    base = AutoModel.from_config(AutoConfig.for_model(settings.base, **config), attn_implementation="sdpa")  # type: ignore[no-untyped-call]
+    model = Reranker(Encoder(base, word_table(tokenizer), settings.strm), num_outputs=1)
+    model.load_state_dict(weights)
+    if backend == "torch-fp8":
+        check_fp8(model)
+    return Bundle(model.eval(), tokenizer, settings, **optional)
+
+
+def _check_folder(path: Path, folder: str, backend: Backend) -> None:
     if not (path / SETTINGS).is_file():
         raise ConfigError(f"{folder} is no exported model: it has no {SETTINGS}; name a folder that jobs.export made.")
     if backend == "onnx-int8" and not (path / INT8).is_file():
@@ -223,40 +197,28 @@ def load(folder: str, backend: Backend = "torch") -> Exported:
             f"scorer.backend={backend} cannot be used: {folder} has no {INT8}; run jobs.export with --set "
             f"scorer.backend={backend}, or set scorer.backend=torch."
         )
-    try:
-        int8 = (path / INT8).read_bytes() if backend == "onnx-int8" else None
-        settings = Settings.model_validate_json((path / SETTINGS).read_text(encoding="utf-8"))
-        calibration = _read(path / CALIBRATION, Calibration.model_validate_json)
-        golden = _read(path / GOLDEN, GOLDEN_PAIRS.validate_json) or ()
-        shape = json.loads((path / SHAPE).read_text(encoding="utf-8"))
-        weights = _reranker(safetensors.torch.load((path / WEIGHTS).read_bytes()))
-        typer = _typer(path)
-    except (OSError, ValueError, ValidationError, SafetensorError) as error:
-        reason = str(error).split("\n")[0]
-        raise ConfigError(
-            f"{folder} cannot be opened: {reason}; export the model again with this version of rayrank."
-        ) from None
-    shape.pop("model_type", None)
-    with quiet():
-        tokenizer = load_tokenizer(str(path.absolute()))
-    base = AutoModel.from_config(AutoConfig.for_model(settings.base, **shape), attn_implementation="sdpa")  # type: ignore[no-untyped-call]
-    model = Reranker(Encoder(base, word_table(tokenizer), settings.strm), num_outputs=1)
-    model.load_state_dict(weights)
-    if backend == "torch-fp8":
-        check_eight_bits(model)
-    return Exported(model.eval(), tokenizer, settings, int8, calibration, golden, typer)
 
 
-def _typer(folder: Path) -> Typer | None:
-    """Return the classifier of a folder that has one; on the CPU, which one short query does not keep busy."""
-    for place in folder.glob(f"{TYPER}/*/{MANIFEST}"):
-        return load_typer(Artifact(str(folder.absolute()), TYPER, place.parent.name), "cpu")
-    return None
+def _read_optional(folder: Path, backend: Backend) -> dict[str, Any]:
+    """Return the fields of a Bundle whose files not every folder has."""
+    return {
+        "card": _read(folder / CARD, lambda content: content.decode(errors="replace")) or "",
+        "int8": _read(folder / INT8, bytes) if backend == "onnx-int8" else None,
+        "calibration": _read(folder / CALIBRATION, Calibration.model_validate_json),
+        "golden": _read(folder / GOLDEN, GOLDEN_PAIRS.validate_json) or (),
+        "query_typer": _load_query_typer(folder),
+    }
 
 
 def _read(file: Path, parse: Callable[[bytes], Content]) -> Content | None:
-    """Return what a file holds that not every folder has."""
     return parse(file.read_bytes()) if file.is_file() else None
+
+
+def _load_query_typer(folder: Path) -> QueryTyper | None:
+    # On the CPU, which is fast enough for one short query.
+    for manifest in folder.glob(f"{QUERY_TYPER}/*/{MANIFEST}"):
+        return load_typer(Artifact(str(folder.absolute()), QUERY_TYPER, manifest.parent.name), "cpu")
+    return None
 
 
 def _dump(file: Path, value: object) -> None:

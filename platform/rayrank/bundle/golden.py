@@ -1,4 +1,4 @@
-"""Golden pairs: texts with the score that they had in training, so that whatever serves a model can be checked."""
+"""Golden pairs: texts with their scores at export time, to check that a served model gives the same scores."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,17 +14,20 @@ from rayrank.text.ragged import Rows
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-EXACT, LOOSE = 1e-3, 0.25
-"""How far off a score may be: in float32, where only the order of additions differs, and, as a share of the scores'
-standard deviation, with fewer bits. Weights of eight bits were seen to move scores by 0.07 of it."""
+FLOAT32_TOLERANCE = 1e-3
+"""The largest allowed difference of a score in float32, where only the order of additions differs."""
+
+REDUCED_TOLERANCE = 0.25
+"""The same in bfloat16, fp8 and int8, as a share of the scores' standard deviation; int8 was seen to change scores by
+0.07 of it."""
 
 
 class GoldenPair(Section):
-    """A query and a passage as text, and their float32 score on the training side."""
+    """A query and a passage as text, and their float32 score, computed from the stored ids of the corpus."""
 
     query: str
     query_type: str | None = None
-    """Empty where the model reads none."""
+    """None if the model's input has no query type."""
     passage: str
     score: float
 
@@ -33,49 +36,53 @@ GOLDEN_PAIRS = TypeAdapter(tuple[GoldenPair, ...])
 
 
 class Parity(NamedTuple):
-    """How scores of golden pairs compare with those of training."""
+    """How new scores of golden pairs differ from their stored scores."""
 
     num_pairs: int
-    farthest: float
-    """The largest difference between two scores."""
-    agreement: float
-    """Kendall's tau of the passages of a query, the mean over queries."""
-    deviation: float
-    """The standard deviation of the golden scores."""
+    max_difference: float
+    """The largest absolute difference between a new and a stored score."""
+    tau: float
+    """Kendall's tau between the two orders of a query's passages, averaged over queries."""
+    score_std: float
+    """The standard deviation of the stored scores."""
 
     def objection(self, exact: bool) -> str:
-        """Return what is wrong, if anything; scores that are not numbers always are."""
-        most = EXACT if exact else LOOSE * self.deviation
-        if self.farthest <= most:
+        """Return the reason to reject the model, or an empty string; `exact` if the new scores are float32."""
+        tolerance = FLOAT32_TOLERANCE if exact else REDUCED_TOLERANCE * self.score_std
+        # False for NaN, which is rejected too.
+        if self.max_difference <= tolerance:
             return ""
-        return f"scores of golden pairs are off by up to {self.farthest:.4g}, and {most:.4g} is allowed"
+        return f"scores of golden pairs are off by up to {self.max_difference:.4g}, and {tolerance:.4g} is allowed"
 
     def finding(self) -> str:
         """Return the figures as a sentence."""
         return (
-            f"{self.num_pairs} golden pairs: scores differ from training's by {self.farthest:.2g} at most, Kendall's "
-            f"tau {self.agreement:.3f}"
+            f"{self.num_pairs} golden pairs: scores differ from those at export by {self.max_difference:.2g} at most, "
+            f"Kendall's tau {self.tau:.3f}"
         )
 
 
 def parity(pairs: Sequence[GoldenPair], scores: ArrayLike) -> Parity:
-    """Compare scores, in the order of the pairs, with those they had in training."""
+    """Compare new scores, in the order of the pairs, with the stored ones."""
     found, golden = np.asarray(scores, np.float64), np.array([pair.score for pair in pairs])
     queries: dict[tuple[str, str | None], list[int]] = {}
-    for place, pair in enumerate(pairs):
-        queries.setdefault((pair.query, pair.query_type), []).append(place)
-    taus = [kendall_tau(found[places], golden[places]) for places in queries.values()]
+    for index, pair in enumerate(pairs):
+        queries.setdefault((pair.query, pair.query_type), []).append(index)
+    taus = [kendall_tau(found[indices], golden[indices]) for indices in queries.values()]
     return Parity(len(pairs), float(np.abs(found - golden).max()), float(np.mean(taus)), float(golden.std()))
 
 
-def spread(values: ArrayLike, count: int) -> Rows:
-    """Return some places whose values lie evenly between the smallest and the largest, both included."""
+def quantile_indices(values: ArrayLike, count: int) -> Rows:
+    """Return the indices of at most `count` evenly spaced quantiles of the values, smallest and largest included."""
     order = np.argsort(np.asarray(values), kind="stable")
     return order[np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(np.int64)]
 
 
-def read_part(text: str, tokenizer: "PreTrainedTokenizerFast", num_pieces: int) -> str:
-    """Return a text without what lies behind its first pieces, cut after a word: half a word has other pieces."""
+def truncate_after_word(text: str, tokenizer: "PreTrainedTokenizerFast", num_pieces: int) -> str:
+    """Return the start of a text with at least `num_pieces` pieces, up to the end of a word.
+
+    A word cut in the middle would be tokenised into other pieces.
+    """
     encoded = tokenizer(text, add_special_tokens=False, truncation=False, return_offsets_mapping=True, verbose=False)
     words = encoded.word_ids()
     if len(words) <= num_pieces:

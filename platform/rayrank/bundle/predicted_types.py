@@ -1,24 +1,24 @@
-"""The types of queries that come without one, as an exported model was trained to read them."""
+"""Predicting the types of queries for an exported model whose input has a query type."""
 
 from collections.abc import Sequence
 
-from rayrank.bundle.export import Exported
+from rayrank.bundle.export import Bundle
 from rayrank.text import query_types
 
 
-def types_for(exported: Exported, queries: Sequence[str], given: Sequence[str | None]) -> list[str] | None:
-    """Return a type for each query, the one given or else a prediction; none for a model trained without them."""
-    if not exported.settings.input.query_type:
+def types_for(bundle: Bundle, queries: Sequence[str], given: Sequence[str | None]) -> list[str] | None:
+    """Return the given type of each query, or a predicted one; None for a model whose input has no query type."""
+    if not bundle.settings.input.query_type:
         return None
     unknown = [query for query, kind in zip(queries, given, strict=True) if not kind]
-    predicted = iter(_predicted(exported, unknown) if unknown else [])
+    predicted = iter(_predict(bundle, unknown) if unknown else [])
     return [kind or next(predicted) for kind in given]
 
 
-def _predicted(exported: Exported, queries: Sequence[str]) -> list[str]:
-    if exported.typer is not None:
-        return exported.typer(queries)
-    settings = exported.settings
+def _predict(bundle: Bundle, queries: Sequence[str]) -> list[str]:
+    if bundle.query_typer is not None:
+        return bundle.query_typer(queries)
+    settings = bundle.settings
     found = query_types.predict(queries, settings.query_types.abbreviation)
-    # A name it was never trained with tells a model nothing; the most frequent one it knows best.
+    # A type that was not seen in training is replaced by the most frequent one that was.
     return [kind if not settings.types or kind in settings.types else settings.types[0] for kind in found]

@@ -1,4 +1,4 @@
-"""Scores of texts by an exported model: what is tokenised, put together and scored is what training saw as ids."""
+"""Scoring texts with an exported model, with the same input ids as in training."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from rayrank.bundle.export import GOLDEN, Exported
+from rayrank.bundle.export import GOLDEN, Bundle
 from rayrank.bundle.golden import Parity, parity
 from rayrank.core.errors import ConfigError
 from rayrank.models.batches import PairTexts
@@ -17,56 +17,57 @@ from rayrank.text.ragged import Ragged
 from rayrank.text.template import Template
 
 TOKENISED_AHEAD = 2_048
-"""Pairs whose texts become ids at a time while a GPU scores those before them."""
+"""Pairs that are tokenised at a time while a GPU scores the pairs before them."""
 
 
-def check_golden(exported: Exported) -> Parity:
-    """Score the golden pairs from their texts and compare with training; a folder without any is refused."""
-    pairs = exported.golden
+def check_golden(bundle: Bundle) -> Parity:
+    """Score a model's golden pairs from their texts and compare with their stored scores."""
+    pairs = bundle.golden
     if not pairs:
-        raise ConfigError(f"The model has no {GOLDEN} to be checked with: export it again, with its candidates there.")
-    types = [pair.query_type or "" for pair in pairs] if exported.settings.input.query_type else None
-    return parity(pairs, score(exported, [pair.query for pair in pairs], [pair.passage for pair in pairs], types))
+        raise ConfigError(f"The model has no {GOLDEN}: export it again while its candidates are on storage.")
+    types = [pair.query_type or "" for pair in pairs] if bundle.settings.input.query_type else None
+    return parity(pairs, score(bundle, [pair.query for pair in pairs], [pair.passage for pair in pairs], types))
 
 
 def score(
-    exported: Exported, queries: Sequence[str], passages: Sequence[str], types: Sequence[str] | None = None
+    bundle: Bundle, queries: Sequence[str], passages: Sequence[str], types: Sequence[str] | None = None
 ) -> NDArray[np.float32]:  # fmt: skip
-    """Return the score of each query and its passage; `types` are needed if the model was trained with them."""
-    size, encode = _tokenised_at_once(exported, len(queries)), _piece_encoder(exported)
+    """Return the score of each (query, passage); `types` is required if the model was trained with query types."""
+    size, encode = _num_tokenised_at_once(bundle, len(queries)), _piece_encoder(bundle)
 
     def tokenised(start: int) -> PairTexts:
         part = slice(start, start + size)
         kinds = None if types is None else types[part]
-        return pair_texts(exported, queries[part], passages[part], kinds, encode)
+        return pair_texts(bundle, queries[part], passages[part], kinds, encode)
 
     texts, waiting, done = tokenised(len(queries)), [], 0
-    scorer = scorer_of(exported, texts)
+    scorer = scorer_of(bundle, texts)
     with ThreadPoolExecutor(max_workers=1) as ahead:
         for block in ahead.map(tokenised, range(0, len(queries), size)):
             texts = texts.from_row(done) + block
-            scorer = scorer.over(texts)
+            scorer = scorer.with_texts(texts)
             if size < len(queries) and isinstance(scorer, Scorer):
-                done = scorer.num_whole()
+                # Pairs that do not fill a packed row are scored together with the next block.
+                done = scorer.num_in_full_rows()
                 waiting.append(scorer.begin(np.arange(done), np.arange(done)))
     rest = np.arange(done, len(texts.prefixes))
     last = scorer(rest, rest)
     return np.concatenate([*(scores() for scores in waiting), last])
 
 
-def _tokenised_at_once(exported: Exported, count: int) -> int:
-    on_gpu = exported.int8 is None and next(exported.model.parameters()).is_cuda
-    # A CPU would tokenise ahead at the expense of what it scores.
+def _num_tokenised_at_once(bundle: Bundle, count: int) -> int:
+    on_gpu = bundle.int8 is None and next(bundle.model.parameters()).is_cuda
+    # On a CPU all pairs are tokenised first: tokenising and scoring would compete for the same cores.
     return TOKENISED_AHEAD if on_gpu else max(1, count)
 
 
-def scorer_of(exported: Exported, texts: PairTexts) -> Scorer | OnnxScorer:
-    """Return what scores pairs of these texts with the backend that the folder was opened for."""
-    return Scorer(exported.model, texts) if exported.int8 is None else OnnxScorer(exported.int8, texts)
+def scorer_of(bundle: Bundle, texts: PairTexts) -> Scorer | OnnxScorer:
+    """Return a scorer for pairs of these texts: ONNX Runtime if the int8 graph is loaded, else torch."""
+    return Scorer(bundle.model, texts) if bundle.int8 is None else OnnxScorer(bundle.int8, texts)
 
 
 def pair_texts(
-    exported: Exported, queries: Sequence[str], passages: Sequence[str], types: Sequence[str] | None = None,
+    exported: Bundle, queries: Sequence[str], passages: Sequence[str], types: Sequence[str] | None = None,
     encode: PieceEncoder | None = None,
 ) -> PairTexts:  # fmt: skip
     """Return texts as the ids that pairs are made of."""
@@ -76,7 +77,7 @@ def pair_texts(
     return PairTexts(prefixes, _ragged(encode, passages), template)
 
 
-def _piece_encoder(exported: Exported) -> PieceEncoder:
+def _piece_encoder(exported: Bundle) -> PieceEncoder:
     return PieceEncoder(exported.tokenizer.backend_tokenizer.to_str(), exported.settings.input.length)
 
 

@@ -1,4 +1,4 @@
-"""The encoder with the two heads of BERT's pre-training: masked pieces, and whether B follows A."""
+"""The encoder with the two heads of BERT's pre-training: masked-word prediction and next-sentence prediction."""
 
 import numpy as np
 import torch
@@ -15,17 +15,17 @@ from rayrank.models.batches import PackedBatch, PaddedBatch
 from rayrank.models.encoder import Encoder, load_encoder, quiet
 
 IGNORED = -100
-"""The label of positions that the masked-word loss ignores, as torch's cross entropy has it."""
+"""The label of positions that the masked-word loss ignores, torch's default `ignore_index`."""
 
 NEXT = 0
-"""The class of the next-sentence head that says B follows A, as in BERT's checkpoints."""
+"""The index of the next-sentence class `B follows A`, as in BERT's checkpoints."""
 
 
 class PretrainingModel(nn.Module):
-    """Guesses masked pieces and next sentences."""
+    """Predicts masked pieces, and whether sentence B follows sentence A."""
 
     def __init__(self, encoder: Encoder) -> None:
-        """Start with fresh heads; `copy_heads` takes over those of a checkpoint."""
+        """Initialise both heads at random; `copy_heads` replaces them by those of a checkpoint."""
         super().__init__()
         self.encoder = encoder
         config = encoder.base.config
@@ -38,22 +38,22 @@ class PretrainingModel(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, batch: PaddedBatch | PackedBatch, masked: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (masked, vocabulary) logits of the positions in question and (batch, 2) logits of the pairs.
+        """Return the (masked, vocabulary) logits of masked positions and the (batch, 2) next-sentence logits.
 
-        `masked` counts positions through the batch, row after row: only those are worth a whole vocabulary. `labels`
-        is what was there, by which alone words are told: a masked piece stays a piece of its word.
+        `masked` holds indices into the flattened batch, and `labels` the original ids at these positions. STRM derives
+        the words from the original ids, so a masked piece stays a piece of its word.
         """
         ids = batch.ids.flatten()
-        # What fills the masked positions up is the first one, which has no label and is never masked.
-        spelled = ids.scatter(0, masked, torch.where(labels == IGNORED, ids[masked], labels)).view_as(batch.ids)
-        states = self.encoder(batch, spelled).flatten(0, 1)
+        # `masked` is padded with position 0, [CLS], whose label is IGNORED and which is never masked.
+        original = ids.scatter(0, masked, torch.where(labels == IGNORED, ids[masked], labels)).view_as(batch.ids)
+        states = self.encoder(batch, original).flatten(0, 1)
         chosen = self.transform(states.index_select(0, masked))
-        firsts = states.index_select(0, batch.first_positions()[: batch.num_inputs])
-        pairs = self.next_sentence(self.pooler(firsts[:, None]))
+        cls_states = states.index_select(0, batch.first_positions()[: batch.num_inputs])
+        pairs = self.next_sentence(self.pooler(cls_states[:, None]))
         return functional.linear(chosen, _embeddings(self.encoder), self.bias), pairs
 
     def copy_heads(self, source: BertForPreTraining) -> None:
-        """Take over heads; the decoder is not among them, it is the encoder's own word embeddings."""
+        """Copy the heads of a checkpoint, except the decoder weights, which are the encoder's word embeddings."""
         predictions = source.cls.predictions
         self.transform.load_state_dict(predictions.transform.state_dict())
         if source.bert.pooler is not None:
@@ -64,20 +64,21 @@ class PretrainingModel(nn.Module):
 
 
 def _embeddings(encoder: Encoder) -> Tensor:
-    # Borrowed at each step instead of held by the head as well: tied whatever is loaded, and saved once.
+    # Read from the encoder at each step: as a parameter of the head too they would be saved twice, and loading could
+    # untie them.
     weights = encoder.base.get_input_embeddings().weight
     assert isinstance(weights, Tensor)
     return weights
 
 
 def build(config: PipelineConfig, words: NDArray[np.int8] | None) -> PretrainingModel:
-    """Return the model to pre-train: the checkpoint's encoder, and its heads as far as it has them."""
+    """Return the model to pre-train: the checkpoint's encoder, with its heads or new ones where it has none."""
     encoder = load_encoder(config.encoder, words, config.strm)
     _check(encoder, config)
     model = PretrainingModel(encoder)
     if encoder.base.config.model_type == "bert":
         with quiet():
-            # Without layers, which the encoder has read already; heads that are not there come out fresh.
+            # Without layers, which `encoder` already has; heads that the checkpoint lacks are initialised at random.
             source = BertForPreTraining.from_pretrained(
                 locate(config.encoder.name, key="encoder.name"), num_hidden_layers=0
             )

@@ -1,4 +1,4 @@
-"""The re-ranker: an encoder and one linear layer over [CLS]."""
+"""The re-ranker: an encoder and one linear layer over the [CLS] state."""
 
 import torch
 from torch import Tensor, nn
@@ -7,11 +7,11 @@ from rayrank.models.batches import PackedBatch, PaddedBatch
 from rayrank.models.encoder import Encoder
 
 RELEVANT = 1
-"""The class of the pointwise head whose logit speaks for the passage."""
+"""The index of the class `relevant` among the two outputs of a pointwise model."""
 
 
 class Reranker(nn.Module):
-    """Scores pairs; two outputs are the pointwise classes, one is the listwise score."""
+    """Computes logits of pairs: two classes in a pointwise model, one score in a listwise model."""
 
     def __init__(self, encoder: Encoder, num_outputs: int) -> None:
         super().__init__()
@@ -24,22 +24,22 @@ class Reranker(nn.Module):
 
     def forward(self, batch: PaddedBatch | PackedBatch) -> Tensor:
         """Return (pairs, outputs) float32 logits."""
-        states = self.dropout(self.encoder.firsts(batch))
-        # A score of bfloat16's eight bits ties passages that the encoder tells apart.
+        states = self.dropout(self.encoder.cls_states(batch))
+        # float32: bfloat16 has 8 bits of precision, which would round different passages to the same score.
         with torch.autocast(states.device.type, enabled=False):
             logits: Tensor = self.head(states.float())
         return logits
 
 
 def relevance_score(logits: Tensor) -> Tensor:
-    """Return one number a pair to sort by, whichever phase the model comes from."""
+    """Return one score per pair: the listwise logit, or the difference of the two pointwise logits."""
     if logits.shape[1] == 1:
         return logits[:, 0]
     return logits[:, RELEVANT] - logits[:, 1 - RELEVANT]
 
 
 def listwise_head(model: Reranker) -> None:
-    """Turn a pointwise head into a listwise one that orders passages as before: the difference of the two classes."""
+    """Replace a pointwise head by a listwise head with the same scores, the difference of the two classes."""
     old = model.head
     model.head = nn.Linear(old.in_features, 1, device=old.weight.device)
     with torch.no_grad():

@@ -23,7 +23,8 @@ from rayrank.core.records import CANDIDATES
 from rayrank.core.run_kinds import RunInMaking
 from rayrank.data.ids import PairLookup
 from rayrank.data.rows import by_query
-from rayrank.models.inference.scorer import Scorer, halve, hasten
+from rayrank.models.inference.prepare import compile_for_scoring, to_bfloat16
+from rayrank.models.inference.scorer import Scorer
 from rayrank.models.saved import load_reranker
 from rayrank.text.ragged import Rows
 from rayrank.text.words import word_table
@@ -86,8 +87,8 @@ class PairScorer(PartitionWorker):
             torch.cuda.set_per_process_memory_fraction(config.resources.train_gpus or 1.0)
         words = word_table(tokenizer_of(config, store))
         reranker = load_reranker(store.require(model, config), config, words).to(device)
-        halve(reranker)
-        self._scorer, self._rates, self._hastened = Scorer(reranker, self._inputs.texts), list[float](), False
+        to_bfloat16(reranker)
+        self._scorer, self._rates, self._is_compiled = Scorer(reranker, self._inputs.texts), list[float](), False
         # One thread has the device; while it scores a slice, the calls write the last one and prepare the next.
         self._device = ThreadPoolExecutor(max_workers=1)
 
@@ -117,9 +118,9 @@ class PairScorer(PartitionWorker):
             self._scorer(queries[:FIRST], passages[:FIRST])
         started = time.monotonic()
         # The first slice may still wait for kernels of other shapes, so its rate says nothing of the others.
-        if not self._hastened and left > WORTH_COMPILING * max(self._rates[1:], default=math.inf):
-            hasten(self._scorer.model)
-            self._hastened = True
+        if not self._is_compiled and left > WORTH_COMPILING * max(self._rates[1:], default=math.inf):
+            compile_for_scoring(self._scorer.model)
+            self._is_compiled = True
         scores = self._scorer(queries, passages)
         seconds = time.monotonic() - started
         self._rates.append(len(scores) / seconds)

@@ -1,5 +1,4 @@
-"""What a model takes along to be served: how scores become probabilities, what the first stage counts beside them, and
-pairs to check any server by."""
+"""What is exported besides the weights: calibration, weight of the first stage, golden pairs to check servers with."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rayrank.bundle.golden import GoldenPair, read_part, spread
+from rayrank.bundle.golden import GoldenPair, quantile_indices, truncate_after_word
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
@@ -31,39 +30,39 @@ from rayrank.training.setups import inputs_of
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-MOST_PAIRS = 20_000
-"""Scored here where dev has no run yet: a minute or two on a laptop."""
+CALIBRATION_PAIRS = 20_000
+"""Dev pairs that are scored for the calibration if storage has no dev scores: a minute or two on a laptop."""
 
-GOLDEN_QUERIES, LOOKED_AT = 8, 48
-"""Queries of golden pairs, and how many candidates of each they are chosen from."""
+GOLDEN_QUERIES, GOLDEN_CANDIDATES = 8, 48
+"""Queries with golden pairs, and the candidates per query from which these pairs are chosen."""
 
 
-class Companions(NamedTuple):
-    """What goes into the folder beside the weights, and what there is to say about it."""
+class ExportChecks(NamedTuple):
+    """The calibration and the golden pairs of a model, and a sentence about them for the user."""
 
     calibration: Calibration | None
     golden: tuple[GoldenPair, ...]
     finding: str
 
 
-def companions(
+def make_checks(
     name: str, model: Reranker, tokenizer: "PreTrainedTokenizerFast", config: PipelineConfig, store: Store
-) -> Companions:  # fmt: skip
-    """Return the calibration on dev and the golden pairs of the model of a run, as far as its data go."""
+) -> ExportChecks:  # fmt: skip
+    """Return the calibration on dev and the golden pairs of the model behind a run, as far as storage has the data."""
     candidates = store.find("candidates", config)
     split = next((split for split in ("dev", "train") if candidates and candidates.names(split)), None)
     if candidates is None or split is None:
-        return Companions(None, (), "Without calibration and golden pairs: the candidates are not on storage any more.")
+        return ExportChecks(None, (), "No calibration and no golden pairs: the candidates are no longer on storage.")
     inputs = inputs_of(config, store, {split: islice(read_candidates(candidates, split), 1)})
     golden = _golden(inputs, inputs.data.splits[split], model, tokenizer, config, store)
     if split != "dev":
-        return Companions(None, golden, "Without calibration: the dataset has no dev split.")
+        return ExportChecks(None, golden, "No calibration: the dataset has no dev split.")
     try:
         run = store.find(flow.run_node(name, config), config)
-        calibration = _of_run(run, config, store) if run else _scored_here(inputs, model)
+        calibration = _calibrate_on_run(run, config, store) if run else _calibrate_on_sample(inputs, model)
     except DatasetError as error:
-        return Companions(None, golden, str(error))
-    return Companions(calibration, golden, calibration.finding())
+        return ExportChecks(None, golden, str(error))
+    return ExportChecks(calibration, golden, calibration.finding())
 
 
 def first_stage_weight(name: str, config: PipelineConfig, store: Store) -> float | None:
@@ -75,25 +74,25 @@ def first_stage_weight(name: str, config: PipelineConfig, store: Store) -> float
     return None
 
 
-def _of_run(run: Artifact, config: PipelineConfig, store: Store) -> Calibration:
-    """Fit to the scores of all dev candidates, which are there already."""
+def _calibrate_on_run(run: Artifact, config: PipelineConfig, store: Store) -> Calibration:
+    """Fit the calibration to a run's scores of all dev candidates."""
     judgments = store.require("corpus", config).read_table("judgments.parquet")
     judgments = judgments.filter(pc.and_(pc.equal(judgments["split"], "dev"), pc.greater(judgments["relevance"], 0)))
     rows = pa.concat_tables(read_candidates(run, "dev"))
-    # A query that nobody found an answer to says nothing about scores.
+    # Queries without a relevant judgment say nothing about how likely a score is relevant.
     rows = rows.filter(pc.is_in(rows["query_id"], value_set=pc.unique(judgments["query_id"])))
     query_ids = rows["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     return fit(rows["score"].to_numpy(), relevant_pairs(judgments).marks(rows), query_ids)
 
 
-def _scored_here(inputs: Inputs, model: Reranker) -> Calibration:
-    """Fit to as many dev queries as a minute or two allows."""
+def _calibrate_on_sample(inputs: Inputs, model: Reranker) -> Calibration:
+    """Score at most CALIBRATION_PAIRS candidates of dev queries, and fit the calibration to them."""
     dev = inputs.data.splits["dev"]
     lengths = dev.candidates.lengths(np.arange(len(dev.queries)))
-    chosen = dev.take(np.flatnonzero(lengths)[:: max(1, -(-int(lengths.sum()) // MOST_PAIRS))])
-    places = range(len(chosen.queries))
-    queries = np.repeat(chosen.queries, chosen.candidates.lengths(np.array(places, np.int64)))
-    labels = [np.isin(chosen.candidates[place], chosen.positives[place]) for place in places]
+    chosen = dev.take(np.flatnonzero(lengths)[:: max(1, -(-int(lengths.sum()) // CALIBRATION_PAIRS))])
+    rows = range(len(chosen.queries))
+    queries = np.repeat(chosen.queries, chosen.candidates.lengths(np.array(rows, np.int64)))
+    labels = [np.isin(chosen.candidates[row], chosen.positives[row]) for row in rows]
     with progress("calibration", len(queries), "pairs") as advance:
         scores = Scorer(model, inputs.texts)(queries, chosen.candidates.values.astype(np.int64))
         advance(len(queries))
@@ -104,40 +103,42 @@ def _golden(
     inputs: Inputs, split: Split, model: Reranker, tokenizer: "PreTrainedTokenizerFast", config: PipelineConfig,
     store: Store,
 ) -> tuple[GoldenPair, ...]:  # fmt: skip
-    """Return pairs of a few queries with their scores, made of stored ids as in training."""
-    queries, passages, scores = _chosen(inputs, split, model, word_table(tokenizer))
+    """Return pairs of a few queries as text, with their scores computed from the stored ids."""
+    queries, passages, scores = _choose_pairs(inputs, split, model, word_table(tokenizer))
     query_ids, passage_ids = inputs.data.query_ids.take(queries), inputs.data.passage_ids.take(passages)
     corpus = store.require("corpus", config)
-    asked = _by_id([corpus.read_table("queries.parquet", ["query_id", "text"])], query_ids)
-    told = _by_id((corpus.read_table(name, ["passage_id", "text"]) for name in corpus.manifest["shards"]), passage_ids)
+    query_texts = _by_id([corpus.read_table("queries.parquet", ["query_id", "text"])], query_ids)
+    shards = (corpus.read_table(name, ["passage_id", "text"]) for name in corpus.manifest["shards"])
+    passage_texts = _by_id(shards, passage_ids)
     types: dict[str, str] = {}
     if config.input.query_type:
         types = _by_id([store.require("query_types", config).read_table("query_types.parquet")], query_ids)
     return tuple(
         GoldenPair(
-            query=read_part(asked[query_id], tokenizer, config.input.query_length),
+            query=truncate_after_word(query_texts[query_id], tokenizer, config.input.query_length),
             query_type=types.get(query_id),
-            passage=read_part(told[passage_id], tokenizer, config.input.length),
+            passage=truncate_after_word(passage_texts[passage_id], tokenizer, config.input.length),
             score=float(score),
         )
         for query_id, passage_id, score in zip(query_ids.to_pylist(), passage_ids.to_pylist(), scores, strict=True)
     )
 
 
-def _chosen(
+def _choose_pairs(
     inputs: Inputs, split: Split, model: Reranker, words: NDArray[np.int8]
 ) -> tuple[Rows, Rows, NDArray[np.float32]]:  # fmt: skip
-    """Return rows and scores of pairs whose scores, lengths and numbers of cut words lie far apart."""
+    """Return rows and scores of pairs that differ much in score, length and number of words of several pieces."""
     found = []
-    answered = np.flatnonzero(split.candidates.lengths(np.arange(len(split.queries))))
-    for place in answered[spread(answered, GOLDEN_QUERIES)]:
-        candidates = split.candidates[int(place)].astype(np.int64)
-        passages = candidates[spread(np.arange(len(candidates)), LOOKED_AT)]
-        queries = np.full(len(passages), split.queries[place])
+    with_candidates = np.flatnonzero(split.candidates.lengths(np.arange(len(split.queries))))
+    for row in with_candidates[quantile_indices(with_candidates, GOLDEN_QUERIES)]:
+        candidates = split.candidates[int(row)].astype(np.int64)
+        passages = candidates[quantile_indices(np.arange(len(candidates)), GOLDEN_CANDIDATES)]
+        queries = np.full(len(passages), split.queries[row])
         scores = Scorer(model, inputs.texts)(queries, passages)
-        cut_words = [np.count_nonzero(words[inputs.texts.passages[int(row)]] == CONTINUES) for row in passages]
+        continued = [np.count_nonzero(words[inputs.texts.passages[int(passage)]] == CONTINUES) for passage in passages]
         lengths = inputs.texts.lengths(queries, passages)
-        chosen = np.unique(np.concatenate([spread(scores, 4), spread(lengths, 3), spread(cut_words, 3)]))
+        wanted = [quantile_indices(scores, 4), quantile_indices(lengths, 3), quantile_indices(continued, 3)]
+        chosen = np.unique(np.concatenate(wanted))
         found.append((queries[chosen], passages[chosen], scores[chosen]))
     if not found:
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
@@ -146,7 +147,7 @@ def _chosen(
 
 
 def _by_id(tables: Iterable[pa.Table], ids: pa.Array) -> dict[str, str]:
-    """Return the second column of the rows that have one of these ids in the first."""
+    """Return a dict from ids to the second column of the tables, whose first column holds the ids."""
     found: dict[str, str] = {}
     for table in tables:
         rows = table.filter(pc.is_in(table[0], value_set=pc.unique(ids)))

@@ -1,4 +1,4 @@
-"""A trained model in eight bits for export: let out only if it ranks dev as the model itself does."""
+"""Quantizing a trained model for export, to int8 for CPUs or fp8 for GPUs, if it ranks dev nearly as well."""
 
 from copy import deepcopy
 from typing import NamedTuple
@@ -11,66 +11,74 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.models.inference.onnx_graph import int8, onnx_graph
 from rayrank.models.inference.onnx_scorer import OnnxScorer
-from rayrank.models.inference.scorer import Scorer, halve, quarter
+from rayrank.models.inference.prepare import quantize_to_fp8, to_bfloat16
+from rayrank.models.inference.scorer import Scorer
 from rayrank.models.reranker import Reranker
 from rayrank.training.data import hold_out, read_candidates
 from rayrank.training.phases import DEV_METRIC, dev_metric
 from rayrank.training.setups import inputs_of
 
-MOST_LOST = 0.005
-"""Of the dev metric; more than the spread between two trainings would be noticed."""
+MAX_LOSS = 0.005
+"""The largest decrease of the dev metric that is accepted, about the spread between two trainings."""
 
 
-class Quantised(NamedTuple):
-    """What eight bits were measured with, and the graph of them that a folder takes along."""
+class Quantized(NamedTuple):
+    """The dev metric of a quantized model and of the original, and the int8 graph to export."""
 
     backend: str
     graph: bytes | None
-    small: float
-    full: float
+    """The ONNX graph with int8 weights; None for fp8, which is computed when a model is loaded."""
+    quantized: float
+    original: float
     num_queries: int
 
     def figures(self) -> dict[str, str | float]:
-        """Return what was measured."""
-        return {"backend": self.backend, "small": self.small, "torch": self.full, "num_queries": self.num_queries}
+        """Return the measurement for the job's summary."""
+        return {
+            "backend": self.backend,
+            "quantized": self.quantized,
+            "torch": self.original,
+            "num_queries": self.num_queries,
+        }
 
     def finding(self) -> str:
-        """Return the figures as a sentence."""
+        """Return the measurement as a sentence."""
         name, where = (INT8, "CPUs") if self.graph else (self.backend, "GPUs")
-        who = "`load` and the endpoint" if self.graph else "the endpoint"
+        users = "`load` and the endpoint use" if self.graph else "the endpoint uses"
         return (
-            f"{name} is for {where}: {DEV_METRIC} {self.small:.4f} on {self.num_queries} dev queries, {self.full:.4f} "
-            f"without it; {who} can be asked for it with backend={self.backend}"
+            f"{name} is for {where}: {DEV_METRIC} {self.quantized:.4f} on {self.num_queries} dev queries, "
+            f"{self.original:.4f} without it; {users} it with backend={self.backend}"
         )
 
 
-def quantised(model: Reranker, config: PipelineConfig, store: Store) -> Quantised:
-    """Return the model in eight bits; refuse one that loses too much on at most training.dev_queries."""
+def quantize(model: Reranker, config: PipelineConfig, store: Store) -> Quantized:
+    """Quantize the model for `scorer.backend`; raise ConfigError if the dev metric decreases by more than MAX_LOSS."""
     candidates, backend = store.require("candidates", config), config.scorer.backend
     graph = int8(onnx_graph(model)) if backend == "onnx-int8" else None
-    full, small = (model, model) if graph else _of_floats(model)
+    original, quantized = (model, model) if graph else _bfloat16_and_fp8(model)
     splits = {split: read_candidates(candidates, split) for split in ("train", "dev")}
     inputs = inputs_of(config, store, splits)
     dev = hold_out(inputs.data.splits, config.training.dev_queries)["dev"]
-    scorers = Scorer(full, inputs.texts), OnnxScorer(graph, inputs.texts) if graph else Scorer(small, inputs.texts)
+    texts = inputs.texts
+    scorers = Scorer(original, texts), OnnxScorer(graph, texts) if graph else Scorer(quantized, texts)
     before, after = (dev_metric(inputs.data, dev, scorer) for scorer in scorers)
     check_loss(backend, before, after, len(dev.queries))
-    return Quantised(backend, graph, after, before, len(dev.queries))
+    return Quantized(backend, graph, after, before, len(dev.queries))
 
 
-def _of_floats(model: Reranker) -> tuple[Reranker, Reranker]:
-    """Return the model on a GPU as it scores there, and in floats of eight bits."""
-    full, small = (deepcopy(model).to("cuda" if torch.cuda.is_available() else "cpu") for _ in range(2))
-    quarter(small)
-    halve(full)
-    return full, small
+def _bfloat16_and_fp8(model: Reranker) -> tuple[Reranker, Reranker]:
+    """Return two copies of the model on a GPU, in bfloat16 and in fp8."""
+    original, quantized = (deepcopy(model).to("cuda" if torch.cuda.is_available() else "cpu") for _ in range(2))
+    quantize_to_fp8(quantized)
+    to_bfloat16(original)
+    return original, quantized
 
 
-def check_loss(backend: str, full: float, small: float, num_queries: int) -> None:
-    """Refuse a model of eight bits that is worse than the full one."""
-    if full - small > MOST_LOST:
+def check_loss(backend: str, original: float, quantized: float, num_queries: int) -> None:
+    """Raise ConfigError if quantization lowers the dev metric by more than MAX_LOSS."""
+    if original - quantized > MAX_LOSS:
         raise ConfigError(
             f"scorer.backend={backend} cannot be used: {DEV_METRIC} on {num_queries} dev queries falls from "
-            f"{full:.4f} to {small:.4f} with weights of eight bits, and at most {MOST_LOST} may be lost; set "
+            f"{original:.4f} to {quantized:.4f} when the model is quantized, and may fall by at most {MAX_LOSS}; set "
             f"scorer.backend=torch."
         )

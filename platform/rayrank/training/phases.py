@@ -16,7 +16,8 @@ from rayrank.core.errors import DatasetError
 from rayrank.core.records import CANDIDATES, JUDGMENTS
 from rayrank.measure.metrics import per_query
 from rayrank.models.batches import PackedBatch, PaddedBatch, PairTexts
-from rayrank.models.inference.scorer import Scorer, snapshot
+from rayrank.models.inference.prepare import scoring_copy
+from rayrank.models.inference.scorer import Scorer
 from rayrank.models.reranker import relevance_score
 from rayrank.text.ragged import Rows
 from rayrank.training import losses
@@ -106,7 +107,7 @@ class FineTuning:
 
     def evaluate(self, model: nn.Module) -> float:
         """Return MRR@10 over dev; every rank scores its share of the queries."""
-        scorer = Scorer(snapshot(plain_model(model)), self._inputs.texts)
+        scorer = Scorer(scoring_copy(plain_model(model)), self._inputs.texts)
         return dev_metric(self._inputs.data, self._inputs.data.splits["dev"], scorer)
 
 

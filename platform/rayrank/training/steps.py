@@ -117,7 +117,7 @@ class Learner:
     def compile(self) -> None:
         """Compile the model's layers; training does so by itself when it goes on for long."""
         self._since = float("inf")
-        plain_model(self._model).encoder.compile_training()
+        plain_model(self._model).encoder.compile_for_training()
         if self._recorder is not None:
             self._recorder.forget()
 

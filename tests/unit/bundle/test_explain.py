@@ -1,7 +1,8 @@
-"""An explanation says what the model read and did, and leaves the model as it was."""
+"""An explanation shows the model's input, attention and score, and does not change the model."""
 
 import json
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,14 +11,14 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertModel, BertTokenizer, ElectraConfig, ElectraModel, PreTrainedTokenizerFast
 
 from rayrank.bundle import explain as explaining
-from rayrank.bundle.explain import explain, twin_of, watched
-from rayrank.bundle.export import Exported, settings_of
+from rayrank.bundle.explain import attention_weights, copy_sharing_weights, explain
+from rayrank.bundle.export import Bundle, settings_of
 from rayrank.bundle.text_scorer import pair_texts, score
 from rayrank.core.config import InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.core.errors import ConfigError
 from rayrank.models.attention.strm import padded_mask
 from rayrank.models.encoder import Encoder
-from rayrank.models.inference.fused_layers import fuse
+from rayrank.models.inference.fused_layers import fuse_layers
 from rayrank.models.inference.onnx_graph import int8, onnx_graph
 from rayrank.models.reranker import Reranker
 from rayrank.text.pieces import load_tokenizer
@@ -52,22 +53,22 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFa
 
 def tiny(
     tokenizer: PreTrainedTokenizerFast, strm: StrmConfig, types: bool = False, length: int = 48, electra: bool = False
-) -> Exported:
+) -> Bundle:
     torch.manual_seed(0)
     base = ElectraModel(ElectraConfig(**SIZES, embedding_size=8)) if electra else BertModel(BertConfig(**SIZES))
     model = Reranker(Encoder(base, word_table(tokenizer), strm), 1).eval()
     if model.encoder.strm_bias is not None:
         nn.init.normal_(model.encoder.strm_bias, std=0.02)
     inputs = InputConfig(length=length, query_length=8, query_type=types)
-    return Exported(model, tokenizer, settings_of(model, inputs, QueryTypesConfig(), []))
+    return Bundle(model, tokenizer, settings_of(model, inputs, QueryTypesConfig(), []))
 
 
-def weights(of: Exported) -> tuple[Tensor, float]:
+def weights(of: Bundle) -> tuple[Tensor, float]:
     """Return the attention of every piece to every piece, in all layers and heads, and the score."""
     texts = pair_texts(of, [QUERY], [PASSAGE])
     batch = texts.padded(np.zeros(1, np.int64), np.zeros(1, np.int64), torch.device("cpu"))
     every = torch.eye(batch.ids.shape[1])
-    return watched(twin_of(of.model), batch, every, every)
+    return attention_weights(copy_sharing_weights(of.model), batch, every, every)
 
 
 def words_of(found: dict, segment: str) -> list[str]:
@@ -76,7 +77,7 @@ def words_of(found: dict, segment: str) -> list[str]:
 
 @pytest.mark.parametrize("electra", [False, True])
 @pytest.mark.parametrize("strm", FORMS.values(), ids=FORMS)
-def test_the_weights_shown_are_those_that_make_the_score(
+def test_the_recorded_attention_gives_the_models_score(
     tokenizer: PreTrainedTokenizerFast, strm: StrmConfig, electra: bool
 ) -> None:
     of = tiny(tokenizer, strm, electra=electra)
@@ -87,21 +88,21 @@ def test_the_weights_shown_are_those_that_make_the_score(
     assert torch.allclose(seen.sum(-1), torch.ones(seen.shape[:-1]))
 
 
-def test_a_model_made_faster_for_a_gpu_shows_the_same_weights(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_fused_layers_have_the_same_attention_weights(tokenizer: PreTrainedTokenizerFast) -> None:
     of = tiny(tokenizer, StrmConfig())
     for layer in of.model.encoder.base.encoder.layer:
         for part in (layer.attention.self.query, layer.attention.self.key, layer.attention.self.value):
             nn.init.normal_(part.bias, std=0.2)
     expected, expected_score = weights(of)
 
-    fuse(of.model.encoder.base)
+    fuse_layers(of.model.encoder.base)
 
     seen, fused_score = weights(of)
     assert torch.allclose(seen, expected, atol=1e-6)
     assert fused_score == pytest.approx(expected_score, abs=1e-5)
 
 
-def test_a_hidden_piece_gets_nothing_from_other_words_and_others_get_something(
+def test_hidden_pieces_get_no_attention_from_other_words_and_all_others_get_some(
     tokenizer: PreTrainedTokenizerFast,
 ) -> None:
     of = tiny(tokenizer, StrmConfig())
@@ -115,7 +116,7 @@ def test_a_hidden_piece_gets_nothing_from_other_words_and_others_get_something(
     assert (seen[:, :, allowed] > 0).all()
 
 
-def test_pieces_and_words_are_named_with_their_places(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_pieces_and_words_have_their_texts_and_positions(tokenizer: PreTrainedTokenizerFast) -> None:
     found = explain(tiny(tokenizer, StrmConfig(), types=True), QUERY, PASSAGE, None)
 
     assert found["query_type"] == "description"
@@ -125,12 +126,12 @@ def test_pieces_and_words_are_named_with_their_places(tokenizer: PreTrainedToken
     assert words_of(found, "document") == "A Bogue is a fish . Numbers of bogs .".split()
     bogue = next(word for word in found["words"] if word["text"] == "Bogue")
     assert [found["pieces"][place]["text"] for place in bogue["pieces"]] == ["bog", "##ue"]
-    assert bogue["standing"] == bogue["pieces"][-1:]
+    assert bogue["representatives"] == bogue["pieces"][-1:]
     first, last = (found["pieces"][place] for place in bogue["pieces"])
     assert PASSAGE[first["start"] : last["end"]] == "Bogue"
 
 
-def test_a_type_that_is_given_is_the_one_that_is_read(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_given_query_type_is_used(tokenizer: PreTrainedTokenizerFast) -> None:
     of = tiny(tokenizer, StrmConfig(), types=True)
 
     found = explain(of, QUERY, PASSAGE, "number")
@@ -140,7 +141,7 @@ def test_a_type_that_is_given_is_the_one_that_is_read(tokenizer: PreTrainedToken
     assert found["score"] == pytest.approx(score(of, [QUERY], [PASSAGE], ["number"])[0], abs=1e-6)
 
 
-def test_matches_are_whole_words_of_any_case_and_no_punctuation(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_matches_are_equal_words_up_to_case_without_punctuation(tokenizer: PreTrainedTokenizerFast) -> None:
     found = explain(tiny(tokenizer, StrmConfig()), "is a Bogue . bog", "A bogue . BOGUE bogs", None)
 
     pairs = [(found["words"][one]["text"], found["words"][other]["text"]) for one, other in found["matches"]]
@@ -148,7 +149,7 @@ def test_matches_are_whole_words_of_any_case_and_no_punctuation(tokenizer: PreTr
 
 
 @pytest.mark.parametrize("strm", FORMS.values(), ids=FORMS)
-def test_attention_is_shown_with_and_without_strm_whatever_the_model_has(
+def test_attention_is_shown_with_and_without_strm_for_every_form_of_strm(
     tokenizer: PreTrainedTokenizerFast, strm: StrmConfig
 ) -> None:
     of = tiny(tokenizer, strm)
@@ -161,7 +162,9 @@ def test_attention_is_shown_with_and_without_strm_whatever_the_model_has(
     assert shown[own]["weights"] != shown[other]["weights"]
 
 
-def test_a_word_gets_what_its_pieces_get_and_attends_as_they_do_on_average(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_attention_to_a_word_is_its_pieces_sum_and_from_it_their_mean(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
     of = tiny(tokenizer, StrmConfig())
     found = explain(of, QUERY, PASSAGE, None)
     shown = found["attention"]
@@ -179,7 +182,7 @@ def test_a_word_gets_what_its_pieces_get_and_attends_as_they_do_on_average(token
 
 
 @pytest.mark.parametrize(("text", "side"), [("fish", "document"), ("is", "query")])
-def test_what_a_word_is_worth_is_the_change_without_it(
+def test_the_change_of_a_word_is_that_of_the_score_without_it(
     tokenizer: PreTrainedTokenizerFast, text: str, side: str
 ) -> None:
     of = tiny(tokenizer, StrmConfig())
@@ -194,7 +197,7 @@ def test_what_a_word_is_worth_is_the_change_without_it(
     assert change == pytest.approx(score(of, [query], [passage])[0] - found["score"], abs=1e-5)
 
 
-def test_a_long_passage_is_cut_as_the_model_cuts_it(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_long_passage_is_truncated_as_in_scoring(tokenizer: PreTrainedTokenizerFast) -> None:
     of = tiny(tokenizer, StrmConfig(), length=16)
     passage = "fish of number " * 20 + "bogue"
 
@@ -207,7 +210,7 @@ def test_a_long_passage_is_cut_as_the_model_cuts_it(tokenizer: PreTrainedTokeniz
 
 
 @pytest.mark.parametrize("passage", ["", " \n", "\0"])
-def test_a_passage_without_anything_to_read_is_refused(tokenizer: PreTrainedTokenizerFast, passage: str) -> None:
+def test_a_passage_without_word_pieces_is_refused(tokenizer: PreTrainedTokenizerFast, passage: str) -> None:
     with pytest.raises(ConfigError, match="send one with some text"):
         explain(tiny(tokenizer, StrmConfig()), QUERY, passage, None)
 
@@ -222,10 +225,10 @@ def test_a_type_of_any_length_leaves_room_for_the_passage(tokenizer: PreTrainedT
     assert found["score"] == pytest.approx(score(of, [QUERY], [PASSAGE], [kind])[0], abs=1e-6)
 
 
-def test_of_too_many_words_the_first_are_shown_and_the_rest_counted(
+def test_of_a_long_passage_the_first_words_are_shown_and_the_rest_is_counted(
     tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(explaining, "CELLS", 0)
+    monkeypatch.setattr(explaining, "MAX_WEIGHTS", 0)
 
     shown = explain(tiny(tokenizer, StrmConfig()), QUERY, PASSAGE, None)["attention"]
 
@@ -234,12 +237,12 @@ def test_of_too_many_words_the_first_are_shown_and_the_rest_counted(
     assert shown["left_out"] == 2
 
 
-def test_words_are_left_out_until_the_time_is_up(
+def test_words_are_removed_one_by_one_until_the_time_limit(
     tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of, passage = tiny(tokenizer, StrmConfig()), "fish of number " * 10
     whole = explain(of, QUERY, passage, None)["removed"]
-    monkeypatch.setattr(explaining, "SECONDS", -1)
+    monkeypatch.setattr(explaining, "REMOVAL_SECONDS", -1)
 
     removed = explain(of, QUERY, passage, None)["removed"]
 
@@ -247,14 +250,14 @@ def test_words_are_left_out_until_the_time_is_up(
     assert removed == whole[:15]
 
 
-def test_an_explanation_is_plain_json(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_an_explanation_can_be_written_as_json(tokenizer: PreTrainedTokenizerFast) -> None:
     found = explain(tiny(tokenizer, StrmConfig(form="bias"), types=True), "", PASSAGE, "entity")
 
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert words_of(found, "query") == []
 
 
-def test_scores_stay_the_same_while_others_are_explained(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_scoring_in_another_thread_is_not_affected_by_explanations(tokenizer: PreTrainedTokenizerFast) -> None:
     of = tiny(tokenizer, StrmConfig(form="bias"))
     before, wrong, done = score(of, [QUERY] * 8, [PASSAGE] * 8), [], threading.Event()
     alone = explain(of, QUERY, PASSAGE, None)
@@ -276,9 +279,9 @@ def test_scores_stay_the_same_while_others_are_explained(tokenizer: PreTrainedTo
     assert found == [alone] * 20
 
 
-def test_a_model_that_is_served_with_eight_bits_is_explained_by_its_weights(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_an_int8_model_is_explained_with_its_float32_weights(tokenizer: PreTrainedTokenizerFast) -> None:
     of = tiny(tokenizer, StrmConfig())
 
-    found = explain(of._replace(int8=int8(onnx_graph(of.model))), QUERY, PASSAGE, None)
+    found = explain(replace(of, int8=int8(onnx_graph(of.model))), QUERY, PASSAGE, None)
 
     assert found == explain(of, QUERY, PASSAGE, None)

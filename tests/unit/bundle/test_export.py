@@ -1,6 +1,7 @@
-"""An exported folder scores as the model did, in rayrank and, where attention is plain, in other libraries."""
+"""An exported folder gives the model's scores in rayrank and, with plain attention, in other libraries."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from transformers import (
 )
 
 from rayrank.bundle import text_scorer
-from rayrank.bundle.export import Exported, Settings, export, load, settings_of
+from rayrank.bundle.export import Bundle, Settings, export, load, settings_of
 from rayrank.bundle.golden import GoldenPair
 from rayrank.bundle.text_scorer import check_golden, score
 from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
@@ -72,15 +73,16 @@ def tiny(tokenizer: PreTrainedTokenizerFast, strm: StrmConfig, outputs: int = 1,
     return model
 
 
-def exported(model: Reranker, tokenizer: PreTrainedTokenizerFast, folder: Path, types: bool = True) -> Exported:
-    """Export a model and return what went in."""
+def exported(model: Reranker, tokenizer: PreTrainedTokenizerFast, folder: Path, types: bool = True) -> Bundle:
+    """Export a model and return the bundle that was written."""
     inputs = InputConfig(length=48, query_length=16, query_type=types)
     settings = settings_of(model, inputs, QueryTypesConfig(), ["number", "fish"] if types else [])
-    export(str(folder), model, tokenizer, settings, "# A card\n")
-    return Exported(model, tokenizer, settings)
+    bundle = Bundle(model, tokenizer, settings, "# A card\n")
+    export(str(folder), bundle)
+    return bundle
 
 
-def scores(of: Exported) -> np.ndarray:
+def scores(of: Bundle) -> np.ndarray:
     return score(of, QUERIES, PASSAGES, TYPES if of.settings.input.query_type else None)
 
 
@@ -90,7 +92,7 @@ def cross_encoder_scores(folder: Path, types: bool = True) -> np.ndarray:
 
 
 @pytest.mark.parametrize("strm", FORMS.values(), ids=FORMS)
-def test_a_folder_scores_bit_for_bit_as_the_model_it_was_made_of(
+def test_a_loaded_folder_scores_bit_for_bit_as_the_exported_model(
     tokenizer: PreTrainedTokenizerFast, strm: StrmConfig, tmp_path: Path
 ) -> None:
     before = exported(tiny(tokenizer, strm), tokenizer, tmp_path / "model")
@@ -99,27 +101,27 @@ def test_a_folder_scores_bit_for_bit_as_the_model_it_was_made_of(
 
     assert np.array_equal(scores(after), scores(before))
     assert len(np.unique(scores(after))) == len(QUERIES)
-    assert after.settings == before.settings
+    assert (after.settings, after.card) == (before.settings, before.card)
     assert after.settings.strm == (PLAIN if strm.representative == "all" else strm)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 6, 100])
 @pytest.mark.parametrize("types", [True, False])
-def test_texts_tokenised_ahead_of_their_scores_score_as_all_at_once(
+def test_tokenising_in_blocks_while_scoring_does_not_change_scores(
     tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, types: bool
 ) -> None:
     model = exported(tiny(tokenizer, StrmConfig()), tokenizer, tmp_path / "model", types)
     kinds = TYPES * 5 if types else None
     expected = score(model, QUERIES * 5, PASSAGES * 5, kinds)
     # As on a GPU, with rows that hold a few pairs.
-    monkeypatch.setattr(text_scorer, "_tokenised_at_once", lambda exported, count: size)
+    monkeypatch.setattr(text_scorer, "_num_tokenised_at_once", lambda bundle, count: size)
     monkeypatch.setattr(scorer_module, "CPU_TOKENS", 60)
 
     assert np.allclose(score(model, QUERIES * 5, PASSAGES * 5, kinds), expected, atol=1e-5)
     assert len(score(model, [], [], [] if types else None)) == 0
 
 
-def test_weights_come_back_as_they_were(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+def test_loaded_weights_equal_the_exported_ones(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     for strm in (PLAIN, StrmConfig(form="bias")):
         model = tiny(tokenizer, strm)
         exported(model, tokenizer, tmp_path / strm.form)
@@ -130,7 +132,7 @@ def test_weights_come_back_as_they_were(tokenizer: PreTrainedTokenizerFast, tmp_
         assert all(torch.equal(after[name], tensor) for name, tensor in model.state_dict().items())
 
 
-def test_the_two_pointwise_classes_become_one_score_their_difference(
+def test_a_pointwise_model_is_exported_with_one_output_the_difference_of_its_classes(
     tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     before = exported(tiny(tokenizer, PLAIN, outputs=2), tokenizer, tmp_path / "model")
@@ -167,12 +169,13 @@ def test_real_weights_and_long_texts_score_the_same_in_sentence_transformers(tmp
     torch.manual_seed(0)
     model = Reranker(load_encoder(EncoderConfig(), word_table(tokenizer), PLAIN), 1).eval()
     settings = settings_of(model, InputConfig(), QueryTypesConfig(), ["location"])
-    export(str(tmp_path / "model"), model, tokenizer, settings, "")
+    bundle = Bundle(model, tokenizer, settings)
+    export(str(tmp_path / "model"), bundle)
     queries = ["where is the bogue", "who asked insouciantly", "how tall is the lighthouse"]
     passages = ["The bogue lies in the bay. " * 80, "Zelda Rookhaven did.", "It is 40 m, 5\u2032 tall."]
     types = ["location", "person", "numeric"]
 
-    ours = score(Exported(model, tokenizer, settings), queries, passages, types)
+    ours = score(bundle, queries, passages, types)
     pairs = [(f"{kind} [SEP] {query}", text) for kind, query, text in zip(types, queries, passages, strict=True)]
     theirs = CrossEncoder(str(tmp_path / "model"), device="cpu").predict(pairs)
 
@@ -181,7 +184,7 @@ def test_real_weights_and_long_texts_score_the_same_in_sentence_transformers(tmp
 
 
 @pytest.mark.parametrize("electra", [False, True], ids=["STRM", "ELECTRA"])
-def test_what_would_score_differently_elsewhere_is_refused_there(
+def test_other_libraries_refuse_a_model_whose_scores_they_would_change(
     tokenizer: PreTrainedTokenizerFast, electra: bool, tmp_path: Path
 ) -> None:
     strm = PLAIN if electra else StrmConfig()
@@ -193,7 +196,7 @@ def test_what_would_score_differently_elsewhere_is_refused_there(
     assert np.array_equal(scores(load(str(tmp_path / "model"))), scores(before))
 
 
-def test_strm_matters_to_these_scores(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+def test_strm_changes_the_scores_of_these_texts(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     plain, strm = (
         exported(tiny(tokenizer, FORMS[name]), tokenizer, tmp_path / name) for name in ("off", "the paper's")
     )
@@ -201,7 +204,7 @@ def test_strm_matters_to_these_scores(tokenizer: PreTrainedTokenizerFast, tmp_pa
     assert np.abs(scores(plain) - scores(strm)).max() > 0.01
 
 
-def test_a_folder_tells_nothing_of_the_machine_it_was_made_on(
+def test_a_folder_contains_no_paths_of_the_machine_that_wrote_it(
     tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     model = tiny(tokenizer, PLAIN)
@@ -215,7 +218,7 @@ def test_a_folder_tells_nothing_of_the_machine_it_was_made_on(
     assert (tmp_path / "model/README.md").read_text() == "# A card\n"
 
 
-def test_a_folder_that_is_in_use_is_left_alone(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_is_not_written_to(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     model = tiny(tokenizer, PLAIN)
     (tmp_path / "used").mkdir()
     (tmp_path / "used/mine.txt").write_text("mine")
@@ -228,14 +231,14 @@ def test_a_folder_that_is_in_use_is_left_alone(tokenizer: PreTrainedTokenizerFas
     with pytest.raises(StorageError, match=r"cannot be written: (File exists|Not a directory)"):
         exported(model, tokenizer, tmp_path / "used/mine.txt/model")
     with pytest.raises(StorageError, match="it is a URL"):
-        export("s3://bucket/model", model, tokenizer, settings_of(model, InputConfig(), QueryTypesConfig(), []), "")
+        export("s3://bucket/model", Bundle(model, tokenizer, settings_of(model, InputConfig(), QueryTypesConfig(), [])))
     exported(model, tokenizer, tmp_path / "empty")
 
     assert [file.name for file in (tmp_path / "used").iterdir()] == ["mine.txt"]
     assert sorted(file.name for file in tmp_path.iterdir()) == ["empty", "used"]
 
 
-def test_a_folder_that_no_export_made_is_refused(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_export_is_refused(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is no exported model: it has no rayrank\.json"):
         load(str(tmp_path))
     exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "model")
@@ -244,7 +247,7 @@ def test_a_folder_that_no_export_made_is_refused(tokenizer: PreTrainedTokenizerF
         load(str(tmp_path / "model"))
 
 
-def test_types_are_asked_for_where_the_model_was_trained_with_them(
+def test_types_are_required_if_the_model_was_trained_with_them_and_refused_otherwise(
     tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     with_types = exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "with")
@@ -262,44 +265,46 @@ def test_settings_survive_json() -> None:
     assert Settings.model_validate_json(settings.model_dump_json()) == settings
 
 
-def golden_of(of: Exported) -> list[GoldenPair]:
+def golden_of(of: Bundle) -> tuple[GoldenPair, ...]:
     rows = zip(QUERIES, TYPES, PASSAGES, scores(of).tolist(), strict=True)
-    return [GoldenPair(query=query, query_type=kind, passage=text, score=value) for query, kind, text, value in rows]
+    return tuple(
+        GoldenPair(query=query, query_type=kind, passage=text, score=value) for query, kind, text, value in rows
+    )
 
 
-def test_calibration_and_golden_pairs_come_back_and_are_held(
+def test_calibration_and_golden_pairs_are_loaded_and_golden_scores_are_reproduced(
     tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     model = tiny(tokenizer, StrmConfig())
     before = exported(model, tokenizer, tmp_path / "without")
     curve = fit([-1, 0, 1, 2], [0, 1, 0, 1], [1, 1, 2, 2])
-    export(str(tmp_path / "with"), model, tokenizer, before.settings, "", None, curve, golden_of(before))
+    export(str(tmp_path / "with"), replace(before, calibration=curve, golden=golden_of(before)))
 
     after, without = load(str(tmp_path / "with")), load(str(tmp_path / "without"))
 
     assert after.calibration == curve
-    assert after.golden == tuple(golden_of(before))
+    assert after.golden == golden_of(before)
     found = check_golden(after)
-    assert (found.farthest, found.agreement, found.num_pairs) == (0, 1, len(QUERIES))
+    assert (found.max_difference, found.tau, found.num_pairs) == (0, 1, len(QUERIES))
     assert (without.calibration, without.golden) == (None, ())
-    with pytest.raises(ConfigError, match=r"has no golden\.json to be checked with: export it again"):
+    with pytest.raises(ConfigError, match=r"has no golden\.json: export it again"):
         check_golden(without)
 
 
-def test_golden_pairs_tell_another_model_and_another_tokenizer(
+def test_golden_pairs_detect_other_weights_and_other_input_lengths(
     tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     strm = exported(tiny(tokenizer, StrmConfig()), tokenizer, tmp_path / "model")
     plain = exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "plain")
-    short = strm._replace(settings=strm.settings.model_copy(update={"input": InputConfig(length=20, query_length=4)}))
+    short = replace(strm, settings=strm.settings.model_copy(update={"input": InputConfig(length=20, query_length=4)}))
 
     for changed in (plain, short):
-        found = check_golden(changed._replace(golden=tuple(golden_of(strm))))
-        assert found.farthest > 0.01
+        found = check_golden(replace(changed, golden=golden_of(strm)))
+        assert found.max_difference > 0.01
         assert "is allowed" in found.objection(exact=True)
 
 
-def test_a_calibration_that_is_broken_is_told(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+def test_a_damaged_calibration_is_refused(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "model")
     (tmp_path / "model/calibration.json").write_text('{"kind": "platt"}')
 

@@ -57,7 +57,7 @@ def model(strm: StrmConfig, kind: str = "bert", spread: float = 0.5, activation:
         "intermediate_size": 64,
         "max_position_embeddings": 64,
     }
-    # RoBERTa's positions count from behind its padding's id, ALBERT has one layer that it repeats.
+    # RoBERTa counts positions from padding_idx + 1, and ALBERT repeats one layer.
     config, of = {
         "bert": (BertConfig, BertModel),
         "roberta": (RobertaConfig, RobertaModel),
@@ -67,8 +67,15 @@ def model(strm: StrmConfig, kind: str = "bert", spread: float = 0.5, activation:
     found = Reranker(Encoder(base, words, strm), 1).eval()
     if found.encoder.strm_bias is not None:
         nn.init.normal_(found.encoder.strm_bias, std=0.02)
-    # Encoders start without; a bias that gets lost would not be missed.
+    # Biases are initialised to zero, with which a test would not notice a lost bias.
     for part in found.modules():
         if isinstance(part, nn.Linear):
             nn.init.normal_(part.bias, std=0.2)
     return found
+
+
+@torch.no_grad()
+def scores(reranker: Reranker, count: int = 12, packed: bool = False) -> torch.Tensor:
+    source, device = texts(), next(reranker.parameters()).device
+    batch = source.packed(*rows(count), 64 * count, device) if packed else source.padded(*rows(count), device)
+    return reranker(batch)[:, 0].float().cpu()

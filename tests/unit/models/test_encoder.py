@@ -1,4 +1,4 @@
-"""Every form of STRM inside a real encoder, against attention worked out number by number and against plain BERT."""
+"""Every form of STRM in a real encoder, compared with attention computed entry by entry and with plain BERT."""
 
 import copy
 import math
@@ -30,7 +30,7 @@ from rayrank.text.words import CONTINUES, STARTS
 
 VOCABULARY, LAYERS, HEADS = 40, 3, 2
 WORDS = np.array([STARTS] * 25 + [CONTINUES] * 15, np.int8)
-"""Of the toy vocabulary: the ids from 25 on continue a word."""
+"""The word table of the toy vocabulary, in which ids from 25 on continue a word."""
 SIZES: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 16,
@@ -64,7 +64,7 @@ every_form = pytest.mark.parametrize("strm", FORMS.values(), ids=FORMS)
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    # Models this small spend their time waiting for each other's threads.
+    # For models this small, synchronising threads takes longer than computing.
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -77,7 +77,7 @@ def base(kind: str = "BERT") -> PreTrainedModel:
 
 
 def encoder(strm: StrmConfig, kind: str = "BERT") -> Encoder:
-    """Return an encoder that is the same for every form, but for a bias drawn at random."""
+    """Return an encoder with the same weights for every form of STRM, except a random learned bias."""
     model = Encoder(base(kind), WORDS, strm)
     if model.strm_bias is not None:
         nn.init.normal_(model.strm_bias, std=2 / BIAS_SCALE)
@@ -96,27 +96,27 @@ WHOLE = batch_of([1, 2, 3, 4, 5, 6, 7], [8, 9, 10])
 
 
 def states(model: Encoder, batch: PaddedBatch) -> Tensor:
-    """Return the hidden states of all that is not padding."""
+    """Return the hidden states of all positions except padding."""
     with torch.no_grad():
         return model(batch)[batch.attention_mask.bool()]
 
 
 def added(strm: StrmConfig, bias: Tensor | None, layer: int, head: int, row: list[int], a: int, b: int) -> float:
-    """Return what a form of STRM adds to the logit of position a for position b, read off its description."""
+    """Return what a form of STRM adds to the logit of query a for key b, by its definition."""
     word = np.cumsum([piece < 25 or place == 0 for place, piece in enumerate(row)])
-    stands = {
+    is_representative = {
         "last": b == len(row) - 1 or word[b + 1] != word[b],
         "first": b == 0 or word[b - 1] != word[b],
         "all": True,
     }[strm.representative]
     last_layer = LAYERS - 1 if strm.last_layer is None else strm.last_layer
-    if strm.form == "off" or stands or word[a] == word[b] or not strm.first_layer <= layer <= last_layer:
+    if strm.form == "off" or is_representative or word[a] == word[b] or not strm.first_layer <= layer <= last_layer:
         return 0.0
     return -math.inf if bias is None else BIAS_SCALE * float(bias[layer, head])
 
 
 def naive_states(model: Encoder, strm: StrmConfig, batch: PaddedBatch) -> Tensor:
-    """Return what an encoder answers when attention is worked out number by number."""
+    """Return the encoder's states with attention computed entry by entry."""
     rows = [ids[present.bool()].tolist() for ids, present in zip(batch.ids, batch.attention_mask, strict=True)]
 
     def attend(
@@ -135,9 +135,9 @@ def naive_states(model: Encoder, strm: StrmConfig, batch: PaddedBatch) -> Tensor
                     answer[i, head, a] = share @ value[i, head, : len(row)]
         return answer.transpose(1, 2), None
 
-    AttentionInterface.register("number_by_number", attend)
+    AttentionInterface.register("entry_by_entry", attend)
     reference = copy.deepcopy(model.base)
-    reference.set_attn_implementation("number_by_number")
+    reference.set_attn_implementation("entry_by_entry")
     types = {"token_type_ids": batch.token_types} if reference.config.type_vocab_size > 1 else {}
     with torch.no_grad():
         answer = reference(batch.ids, attention_mask=batch.attention_mask, **types).last_hidden_state
@@ -145,7 +145,7 @@ def naive_states(model: Encoder, strm: StrmConfig, batch: PaddedBatch) -> Tensor
 
 
 @every_form
-def test_every_form_equals_attention_worked_out_number_by_number(strm: StrmConfig) -> None:
+def test_every_form_equals_attention_computed_entry_by_entry(strm: StrmConfig) -> None:
     model = encoder(strm).double()
 
     assert torch.allclose(states(model, PIECES), naive_states(model, strm, PIECES), atol=1e-10)
@@ -153,14 +153,14 @@ def test_every_form_equals_attention_worked_out_number_by_number(strm: StrmConfi
 
 @pytest.mark.parametrize("kind", ["RoBERTa", "ELECTRA"])
 @pytest.mark.parametrize("form", ["the paper's", "from layer 1", "bias in layer 1"])
-def test_other_encoders_of_berts_kind_see_the_same_masks(kind: str, form: str) -> None:
+def test_other_encoders_like_bert_get_the_same_masks(kind: str, form: str) -> None:
     model = encoder(FORMS[form], kind).double()
 
     assert torch.allclose(states(model, PIECES), naive_states(model, FORMS[form], PIECES), atol=1e-10)
 
 
 @every_form
-def test_without_multi_piece_words_every_form_answers_bit_for_bit_as_plain_bert(strm: StrmConfig) -> None:
+def test_without_multi_piece_words_every_form_equals_plain_bert_bit_for_bit(strm: StrmConfig) -> None:
     plain = base()
     with torch.no_grad():
         usual = plain(WHOLE.ids, attention_mask=WHOLE.attention_mask, token_type_ids=WHOLE.token_types)
@@ -169,21 +169,21 @@ def test_without_multi_piece_words_every_form_answers_bit_for_bit_as_plain_bert(
 
 
 @pytest.mark.parametrize("name", [name for name, strm in FORMS.items() if "all pieces" not in name and name != "off"])
-def test_multi_piece_words_change_what_the_encoder_answers(name: str) -> None:
+def test_multi_piece_words_change_the_states(name: str) -> None:
     plain = states(encoder(FORMS["off"]), PIECES)
 
     assert (states(encoder(FORMS[name]), PIECES) - plain).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("form", ["all pieces", "bias, all pieces"])
-def test_all_pieces_standing_for_their_word_is_plain_attention_bit_for_bit(form: str) -> None:
+def test_all_pieces_as_representatives_is_plain_attention_bit_for_bit(form: str) -> None:
     assert torch.equal(states(encoder(FORMS[form]), PIECES), states(encoder(FORMS["off"]), PIECES))
     assert list(encoder(FORMS[form]).state_dict()) == list(encoder(FORMS["off"]).state_dict())
 
 
 @pytest.mark.parametrize("first_layer", [1, 2])
 @pytest.mark.parametrize("form", ["mask", "bias"])
-def test_layers_before_the_first_one_answer_bit_for_bit_as_plain_berts_do(form: Any, first_layer: int) -> None:
+def test_layers_before_the_first_strm_layer_equal_plain_berts_bit_for_bit(form: Any, first_layer: int) -> None:
     def after_each_layer(strm: StrmConfig) -> list[Tensor]:
         model, seen = encoder(strm), []
         for layer in model.base.encoder.layer:
@@ -218,8 +218,8 @@ def test_the_gradient_reaches_the_bias_of_every_head_in_its_layers_and_nowhere_e
     assert (model.strm_bias.grad != 0).tolist() == [[False] * HEADS, [True] * HEADS, [False] * HEADS]
 
 
-def test_whole_words_give_the_bias_no_gradient_but_do_give_it_one() -> None:
-    """Distributed training waits for the gradient of every weight."""
+def test_single_piece_words_give_the_bias_a_gradient_of_zeros() -> None:
+    """Distributed training waits for the gradient of every parameter, so it must not be None."""
     model = Encoder(base(), WORDS, FORMS["bias"])
 
     model(WHOLE)[:, 0].square().sum().backward()
@@ -228,7 +228,7 @@ def test_whole_words_give_the_bias_no_gradient_but_do_give_it_one() -> None:
     assert torch.equal(model.strm_bias.grad, torch.zeros(LAYERS, HEADS))
 
 
-def test_the_bias_moves_a_hundred_times_its_weight_but_its_gradient_is_its_own() -> None:
+def test_the_bias_is_a_hundred_times_its_parameter_but_its_gradient_is_not_scaled() -> None:
     model = encoder(FORMS["bias"]).double()
     assert model.strm_bias is not None
 
@@ -248,7 +248,7 @@ def test_the_bias_moves_a_hundred_times_its_weight_but_its_gradient_is_its_own()
 
 
 @pytest.mark.parametrize("form", ["the paper's", "from layer 1", "bias"])
-def test_autocast_and_float32_both_learn(form: str) -> None:
+def test_gradients_are_finite_in_float32_and_under_autocast(form: str) -> None:
     model = encoder(FORMS[form]).train()
     for enabled in (False, True):
         model.zero_grad()
@@ -261,10 +261,10 @@ def test_autocast_and_float32_both_learn(form: str) -> None:
 
 
 @every_form
-def test_the_word_table_is_no_part_of_the_weights_and_only_a_bias_is_added_to_them(strm: StrmConfig) -> None:
-    beside = [name for name in encoder(strm).state_dict() if not name.startswith("base.")]
+def test_the_state_dict_has_no_word_table_and_only_the_learned_bias_in_addition(strm: StrmConfig) -> None:
+    added_names = [name for name in encoder(strm).state_dict() if not name.startswith("base.")]
 
-    assert beside == (["strm_bias"] if strm.form == "bias" and strm.representative != "all" else [])
+    assert added_names == (["strm_bias"] if strm.form == "bias" and strm.representative != "all" else [])
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_the_word_table_is_no_part_of_the_weights_and_only_a_bias_is_added_to_th
         (StrmConfig(form="bias", first_layer=2, last_layer=1), r"strm\.first_layer=2 cannot .* last layer is 1"),
     ],
 )
-def test_layers_the_encoder_does_not_have_are_refused_by_name(strm: StrmConfig, message: str) -> None:
+def test_strm_layers_that_the_encoder_lacks_are_refused(strm: StrmConfig, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Encoder(base(), WORDS, strm)
 
@@ -288,9 +288,9 @@ def test_layers_the_encoder_does_not_have_are_refused_by_name(strm: StrmConfig, 
         (StrmConfig(last_layer=1), "last_layer=1"),
     ],
 )
-def test_an_encoder_whose_layers_are_one_takes_the_papers_form_but_no_other(strm: StrmConfig, key: str) -> None:
+def test_an_encoder_that_repeats_one_layer_supports_only_the_papers_form(strm: StrmConfig, key: str) -> None:
     shared = AlbertModel(AlbertConfig(**SIZES, embedding_size=8)).eval()
 
     assert not torch.equal(states(Encoder(shared, WORDS), PIECES), states(Encoder(shared, None), PIECES))
-    with pytest.raises(ConfigError, match=rf"strm\.{key} cannot be used: AlbertModel does not tell its layers apart"):
+    with pytest.raises(ConfigError, match=rf"strm\.{key} cannot be used: the layers of AlbertModel cannot have"):
         Encoder(shared, WORDS, strm)

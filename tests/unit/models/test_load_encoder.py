@@ -1,4 +1,4 @@
-"""Loading a pre-trained encoder: quietly, as far as the config asks, or with a sentence that names what is wrong."""
+"""Loading a pre-trained encoder: without output, with its first layers only, or with an error naming the setting."""
 
 import logging
 from pathlib import Path
@@ -46,7 +46,7 @@ def saved(model: PreTrainedModel, folder: Path) -> EncoderConfig:
     return EncoderConfig(name=str(folder), dropout=0)
 
 
-def test_loading_says_nothing_and_leaves_the_settings_of_transformers_as_they_were(
+def test_loading_prints_nothing_and_restores_the_log_level_of_transformers(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     config = saved(bert(), tmp_path)
@@ -61,21 +61,23 @@ def test_loading_says_nothing_and_leaves_the_settings_of_transformers_as_they_we
         assert torch.equal(loaded.eval()(BATCH), Encoder(bert().eval(), WORDS)(BATCH))
 
 
-def test_more_layers_than_the_encoder_has_are_refused_by_name(tmp_path: Path) -> None:
+def test_more_layers_than_the_encoder_has_are_refused(tmp_path: Path) -> None:
     config = saved(bert(), tmp_path).model_copy(update={"layers": 40})
 
-    with pytest.raises(ConfigError, match=r"encoder\.layers=40 cannot be used: .* has 3; lower encoder\.layers"):
+    with pytest.raises(ConfigError, match=r"encoder\.layers=40 cannot be used: .* has 3 layers; lower encoder\.layers"):
         load_encoder(config, WORDS)
 
 
-def test_a_repeated_layer_cannot_be_cut(tmp_path: Path) -> None:
+def test_an_encoder_that_repeats_one_layer_cannot_be_shortened(tmp_path: Path) -> None:
     config = saved(AlbertModel(AlbertConfig(**SIZES, embedding_size=8)), tmp_path).model_copy(update={"layers": 2})
 
-    with pytest.raises(ConfigError, match=r"encoder\.layers=2 cannot be used: AlbertModel has one layer .* leave enc"):
+    with pytest.raises(
+        ConfigError, match=r"encoder\.layers=2 cannot be used: all layers of AlbertModel are one module; omit"
+    ):
         load_encoder(config, WORDS)
 
 
-def test_the_first_layers_alone_number_the_layers_of_strm(tmp_path: Path) -> None:
+def test_strm_layers_are_checked_against_the_layers_that_are_kept(tmp_path: Path) -> None:
     config = saved(bert(), tmp_path).model_copy(update={"layers": 2})
 
     assert list(load_encoder(config, WORDS, StrmConfig(first_layer=1)).layers) == [1]
@@ -83,15 +85,15 @@ def test_the_first_layers_alone_number_the_layers_of_strm(tmp_path: Path) -> Non
         load_encoder(config, WORDS, StrmConfig(last_layer=2))
 
 
-def test_weights_that_do_not_belong_to_their_config_are_refused(tmp_path: Path) -> None:
+def test_weights_that_do_not_match_their_config_are_refused(tmp_path: Path) -> None:
     config = saved(bert(), tmp_path)
     BertConfig(**{**SIZES, "num_hidden_layers": 4}).save_pretrained(tmp_path)
 
-    with pytest.raises(ConfigError, match=r"encoder\.name=.* cannot be used: 16 weights of BertModel are not in it"):
+    with pytest.raises(ConfigError, match=r"encoder\.name=.* cannot be used: it lacks 16 weights of BertModel"):
         load_encoder(config, WORDS)
 
 
-def test_an_encoder_of_another_kind_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_encoder_of_another_architecture_is_refused(tmp_path: Path) -> None:
     sizes = {"vocab_size": VOCABULARY, "dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32}
     config = saved(DistilBertModel(DistilBertConfig(**sizes)), tmp_path)
 

@@ -1,4 +1,4 @@
-"""Formulas 5, 8 and 9 by their properties."""
+"""The losses of DR-BERT's formulas 5, 8 and 9."""
 
 import math
 
@@ -77,7 +77,7 @@ def test_extreme_scores_in_half_precision_stay_finite() -> None:
     assert listwise(scores, torch.tensor([[0, 1]])).item() == pytest.approx(119_999, rel=1e-2)
 
 
-def test_the_pointwise_loss_is_the_negative_log_of_the_right_classs_share() -> None:
+def test_the_pointwise_loss_is_the_negative_log_probability_of_the_right_class() -> None:
     logits = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]])
 
     assert pointwise(logits, torch.tensor([1, 0])).item() == pytest.approx((-math.log(3 / 4) - math.log(1 / 2)) / 2)

@@ -1,4 +1,4 @@
-"""The ONNX graph of a re-ranker gives the model's scores, with weights of eight bits nearly so, in any form of STRM."""
+"""The ONNX graph of a re-ranker gives the model's scores in any form of STRM, and nearly so with int8 weights."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ from transformers import (
     RobertaModel,
 )
 
-from rayrank.bundle.export import INT8, Exported, export, load, settings_of
+from rayrank.bundle.export import INT8, Bundle, export, load, settings_of
 from rayrank.bundle.text_scorer import score
 from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.core.errors import ConfigError
@@ -65,7 +65,7 @@ ROWS = np.arange(60)
 
 def reranker(base: PreTrainedModel, strm: StrmConfig, outputs: int = 1) -> Reranker:
     torch.manual_seed(1)
-    # Some pieces continue words, as STRM needs.
+    # A third of the pieces continue a word, since STRM changes nothing else.
     words = np.where(np.arange(300) % 3 == 0, 0, 1).astype(np.int8)
     model = Reranker(Encoder(base, words, strm), outputs).eval()
     nn.init.normal_(model.head.weight)
@@ -101,7 +101,7 @@ def test_the_graph_gives_the_models_scores_in_every_form_of_strm(strm: StrmConfi
 
 
 @pytest.mark.parametrize("strm", FORMS.values(), ids=FORMS)
-def test_eight_bits_order_pairs_as_the_model_does_in_every_form_of_strm(strm: StrmConfig) -> None:
+def test_int8_scores_correlate_with_the_models_in_every_form_of_strm(strm: StrmConfig) -> None:
     model = bert(strm)
     wanted = Scorer(model, texts())(ROWS, ROWS)
 
@@ -122,7 +122,7 @@ def test_the_graph_gives_the_scores_of_other_encoders(base: str, form: str) -> N
     assert np.allclose(found, Scorer(model, texts())(ROWS, ROWS), atol=1e-4)
 
 
-def test_the_two_pointwise_classes_become_one_score() -> None:
+def test_a_pointwise_graph_gives_the_difference_of_its_two_classes() -> None:
     model = bert(StrmConfig(), outputs=2)
 
     found = OnnxScorer(onnx_graph(model).SerializeToString(), texts())(ROWS, ROWS)
@@ -151,7 +151,7 @@ def test_scores_come_in_the_callers_order_whatever_the_budget(four_threads: None
     assert OnnxScorer(graph, texts())(queries[:0], passages[:0]).shape == (0,)
 
 
-def test_tracing_leaves_the_model_as_it_was() -> None:
+def test_tracing_restores_the_model() -> None:
     model = bert(StrmConfig(first_layer=1)).train()
     before = model.encoder.base.config._attn_implementation
 
@@ -162,7 +162,7 @@ def test_tracing_leaves_the_model_as_it_was() -> None:
     assert model.encoder.base.config._attn_implementation == before
 
 
-def test_every_weight_matrix_but_the_heads_has_eight_bits() -> None:
+def test_every_weight_matrix_except_the_head_is_int8() -> None:
     graph = onnx_graph(bert(StrmConfig()))
     before = graph.SerializeToString()
     small = onnx.load_from_string(int8(graph))
@@ -175,13 +175,14 @@ def test_every_weight_matrix_but_the_heads_has_eight_bits() -> None:
     assert graph.SerializeToString() == before
 
 
-def test_a_folder_scores_with_its_int8_file_when_it_is_asked_to(tmp_path: Path) -> None:
+def test_a_folder_scores_with_its_int8_graph_on_request(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(MINILM)
     torch.manual_seed(0)
     model = Reranker(load_encoder(EncoderConfig(), word_table(tokenizer), StrmConfig()), 1).eval()
     settings = settings_of(model, InputConfig(query_type=False), QueryTypesConfig(), [])
     graph = int8(onnx_graph(model))
-    export(str(tmp_path / "model"), model, tokenizer, settings, "", graph)
+    bundle = Bundle(model, tokenizer, settings, int8=graph)
+    export(str(tmp_path / "model"), bundle)
     queries = ["where is the bogue", "who asked insouciantly", "how tall is the lighthouse", "what is a premium"]
     passages = ["The bogue lies in the bay. " * 80, "Zelda Rookhaven did.", "It is 40 m tall.", "What one pays."]
 
@@ -189,15 +190,16 @@ def test_a_folder_scores_with_its_int8_file_when_it_is_asked_to(tmp_path: Path) 
 
     assert plain.int8 is None
     wanted, found = (score(opened, queries, passages) for opened in (plain, small))
-    assert np.array_equal(found, score(Exported(model, tokenizer, settings, graph), queries, passages))
+    assert np.array_equal(found, score(bundle, queries, passages))
     assert np.corrcoef(found, wanted)[0, 1] > 0.98
     assert not np.array_equal(found, wanted)
 
 
-def test_a_folder_without_an_int8_file_says_how_to_get_one(tmp_path: Path) -> None:
+def test_loading_an_int8_graph_that_is_missing_names_the_job_that_makes_it(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(MINILM)
     model = Reranker(load_encoder(EncoderConfig(layers=1), word_table(tokenizer), StrmConfig()), 1).eval()
-    export(str(tmp_path / "model"), model, tokenizer, settings_of(model, InputConfig(), QueryTypesConfig(), []), "")
+    settings = settings_of(model, InputConfig(), QueryTypesConfig(), [])
+    export(str(tmp_path / "model"), Bundle(model, tokenizer, settings))
 
     assert not (tmp_path / "model" / INT8).exists()
     with pytest.raises(ConfigError, match=r"scorer\.backend=onnx-int8 cannot be used: .* has no model-int8\.onnx; run"):
@@ -209,12 +211,13 @@ def test_an_encoder_whose_attention_cannot_be_replaced_is_refused() -> None:
     model.encoder.base._supports_attention_backend = False
 
     with pytest.raises(
-        ConfigError, match=r"scorer\.backend=onnx-int8 cannot be used: BertModel .* set scorer\.backend"
+        ConfigError,
+        match=r"scorer\.backend=onnx-int8 cannot be used: the attention of BertModel .* set scorer\.backend",
     ):
         onnx_graph(model)
 
 
-def test_a_loss_above_the_bound_is_refused_with_both_figures() -> None:
+def test_a_loss_of_more_than_0_005_is_refused_with_both_figures() -> None:
     check_loss("onnx-int8", 0.6, 0.5951, 100)
     check_loss("onnx-int8", 0.6, 0.7, 100)
 

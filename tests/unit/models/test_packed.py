@@ -1,4 +1,4 @@
-"""A packed batch holds the same inputs as a padded one, and the encoder reads both alike."""
+"""Packed batches hold the same inputs as padded ones, and give the same logits, gradients and [CLS] states."""
 
 import copy
 from collections.abc import Callable
@@ -11,12 +11,15 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from rayrank.core.config import StrmConfig
-from rayrank.models.attention import packed as packed_module
-from rayrank.models.attention.layer_masks import LayerMasks, Place
-from rayrank.models.attention.packed import BLOCK, KEYS, SpreadMasks, bounds_of, compile_layers, rectangle, row_masks
+from rayrank.models.attention import packed_scoring
+from rayrank.models.attention.packed_scoring import KEY_BLOCK, QUERY_BLOCK, packed_scoring_masks
+from rayrank.models.attention.packed_training import FlashAttention, PackedTrainingMasks, padded_layout
+from rayrank.models.attention.padded import LayerIndex, PaddedMasks
 from rayrank.models.attention.strm import packed_codes, padded_mask
 from rayrank.models.batches import PackedBatch, PairTexts
-from rayrank.models.inference.fused_layers import fuse, use_eight_bits
+from rayrank.models.inference.fp8 import use_fp8_layers
+from rayrank.models.inference.fused_layers import fuse_layers
+from rayrank.models.layers import compile_layers
 from rayrank.text.ragged import Ragged
 from tests.unit.models.conftest import CLS, CPU, FORMS, GPU, PAD, SEP, VOCABULARY, model, rows, template, texts
 
@@ -26,7 +29,7 @@ def inputs(batch: PackedBatch) -> list[list[int]]:
     return [batch.ids[start:stop].tolist() for start, stop in pairwise(bounds)]
 
 
-def test_padded_and_packed_batches_hold_the_inputs_put_together_one_by_one() -> None:
+def test_padded_and_packed_batches_hold_the_inputs_assembled_one_by_one() -> None:
     source, (queries, passages) = texts(), rows(40)
     expected, types = [], []
     for query, passage in zip(queries, passages, strict=True):
@@ -48,12 +51,12 @@ def test_padded_and_packed_batches_hold_the_inputs_put_together_one_by_one() -> 
 
 
 @pytest.mark.parametrize(("has_triton", "packs"), [(True, True), (False, False)])
-def test_batches_are_padded_on_a_gpu_that_attention_cannot_be_compiled_for(
+def test_batches_are_padded_on_a_gpu_without_triton(
     has_triton: bool, packs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    monkeypatch.setattr(packed_module, "has_triton", lambda: has_triton)
+    monkeypatch.setattr(packed_scoring, "has_triton", lambda: has_triton)
     assert model(FORMS["mask"], "bert").encoder.packs is packs
 
 
@@ -87,7 +90,7 @@ def test_packed_and_padded_batches_have_the_same_logits_and_gradients(
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize("form", FORMS)
-def test_in_half_precision_packed_and_padded_batches_agree_as_far_as_it_goes(form: str) -> None:
+def test_in_bfloat16_packed_and_padded_batches_agree_within_its_precision(form: str) -> None:
     device = torch.device("cuda")
     source, (queries, passages), reranker = texts(), rows(12), model(FORMS[form], spread=0.1).to(device)
     found = []
@@ -105,17 +108,17 @@ def test_in_half_precision_packed_and_padded_batches_agree_as_far_as_it_goes(for
     assert torch.cosine_similarity(padded_gradients, packed_gradients, dim=0) > 0.999
 
 
-@pytest.mark.parametrize("lean", [None, fuse, use_eight_bits], ids=["as it is", "fused", "eight bits"])
+@pytest.mark.parametrize("convert", [None, fuse_layers, use_fp8_layers], ids=["bert", "fused", "fp8"])
 @pytest.mark.parametrize(("form", "graphs"), [("off", 2), ("mask", 2), ("mask from layer 1", 3), ("bias", 2)])
-def test_layers_share_what_is_compiled_for_rows_of_all_lengths(
-    form: str, graphs: int, lean: Callable[[nn.Module], None] | None
+def test_layers_share_compiled_graphs_for_rows_of_all_lengths(
+    form: str, graphs: int, convert: Callable[[nn.Module], None] | None
 ) -> None:
     source, reranker, counter = texts(), model(FORMS[form]), CompileCounterWithBackend("eager")
     batches = [source.packed(*rows(count, count), size, CPU) for count, size in ((12, 512), (1, 128), (40, 1024))]
-    if lean is use_eight_bits:
+    if convert is use_fp8_layers:
         reranker.encoder.bfloat16()
-    if lean is not None:
-        lean(reranker.encoder.base)
+    if convert is not None:
+        convert(reranker.encoder.base)
     with torch.no_grad():
         expected = [reranker(batch) for batch in batches]
         torch._dynamo.reset()
@@ -126,52 +129,50 @@ def test_layers_share_what_is_compiled_for_rows_of_all_lengths(
 
     assert all(torch.allclose(*pair, atol=1e-5) for pair in zip([*expected, expected[0]], found, strict=True))
     assert counter.frame_count == graphs
-    # A copy to measure with runs its own weights, not the graphs of those it was copied from.
+    # A copy, such as one to measure dev with, must not run the compiled graphs of the original's weights.
     assert not any(module._compiled_call_impl for module in copied.modules())
 
 
-@pytest.mark.parametrize("run", [0, 0.7, 1], ids=["single layers", "two and one", "all three"])
+@pytest.mark.parametrize("share", [0, 0.7, 1], ids=["single layers", "two and one", "all three"])
 @pytest.mark.parametrize("form", ["off", "mask from layer 1", "bias"])
-def test_runs_of_layers_learn_as_the_layers_do_and_are_compiled_once_for_rows_of_all_lengths(
-    form: str, run: float
-) -> None:
+def test_compiled_groups_of_layers_have_the_gradients_of_the_layers_and_compile_once(form: str, share: float) -> None:
     source, plain, counter = texts(), model(FORMS[form]), CompileCounterWithBackend("eager")
-    in_runs = copy.deepcopy(plain)
+    grouped = copy.deepcopy(plain)
     torch._dynamo.reset()
-    compile_layers(in_runs.encoder.base, run=run, backend=counter)
+    compile_layers(grouped.encoder.base, group_share=share, backend=counter)
     compiled = []
     for seed in range(4):
         batch = source.packed(*rows(8 + 5 * seed, seed), 512 + 128 * seed, CPU)
-        logits = [reranker(batch) for reranker in (plain, in_runs)]
+        logits = [reranker(batch) for reranker in (plain, grouped)]
         for found in logits:
             found.square().sum().backward()
         compiled.append(counter.frame_count)
         assert torch.allclose(*logits, atol=1e-5)
 
     assert compiled[0] == compiled[-1] > 0
-    if run == 1:
+    if share == 1:
         assert compiled[0] == 1
-    assert plain.state_dict().keys() == in_runs.state_dict().keys()
-    for (name, weight), (_, other) in zip(plain.named_parameters(), in_runs.named_parameters(), strict=True):
+    assert plain.state_dict().keys() == grouped.state_dict().keys()
+    for (name, weight), (_, other) in zip(plain.named_parameters(), grouped.named_parameters(), strict=True):
         assert weight.grad is not None
         assert torch.allclose(weight.grad, other.grad, rtol=1e-4, atol=1e-3), name
 
 
 @pytest.mark.parametrize(("kind", "packed"), [("bert", False), ("bert", True), ("roberta", True), ("albert", False)])
-def test_states_computed_at_first_positions_alone_are_those_of_the_whole_batch(kind: str, packed: bool) -> None:
+def test_cls_states_equal_those_of_the_whole_batch(kind: str, packed: bool) -> None:
     source, (queries, passages), encoder = texts(), rows(12), model(StrmConfig(), kind).encoder
     batch = source.packed(queries, passages, 512, CPU) if packed else source.padded(queries, passages, CPU)
     with torch.no_grad():
-        whole, firsts = encoder(batch), encoder.firsts(batch)
+        whole, cls_states = encoder(batch), encoder.cls_states(batch)
 
     expected = whole[0, batch.offsets[:12]] if isinstance(batch, PackedBatch) else whole[:, 0]
-    assert firsts.shape == (12, 32)
-    assert torch.allclose(firsts, expected, atol=1e-5)
+    assert cls_states.shape == (12, 32)
+    assert torch.allclose(cls_states, expected, atol=1e-5)
     with torch.no_grad():
         assert encoder(batch).shape == whole.shape
 
 
-def test_the_rest_of_the_last_layer_is_computed_at_first_positions_alone() -> None:
+def test_after_its_attention_the_last_layer_is_computed_at_cls_positions_only() -> None:
     source, (queries, passages), reranker = texts(), rows(12), model(StrmConfig())
     sizes = []
     for layer in reranker.encoder.base.encoder.layer:
@@ -183,19 +184,19 @@ def test_the_rest_of_the_last_layer_is_computed_at_first_positions_alone() -> No
 
 
 @pytest.mark.parametrize("device", [CPU, GPU], ids=str)
-def test_attention_that_learns_drops_its_share_of_what_others_say_anew_each_time(
+def test_attention_in_training_draws_new_dropout_each_time(
     device: torch.device,
 ) -> None:
     batch = texts().packed(*rows(12), 512, device)
-    spread = rectangle(batch)
-    masks = SpreadMasks(spread, LayerMasks(spread.present, None), bounds_of(batch.offsets, batch.max_sequence_length))
+    layout = padded_layout(batch)
+    masks = PackedTrainingMasks(layout, PaddedMasks(layout.present, None), FlashAttention.over(batch))
     query, key = torch.zeros(2, 1, 2, 512, 16, device=device)
     value = torch.ones_like(query)
-    place = Place(0, has_strm=False).to(device)
-    whole, first, second = (masks.attend(place, query, key, value, dropout) for dropout in (0.0, 0.3, 0.3))
+    layer = LayerIndex(0, has_strm=False).to(device)
+    whole, first, second = (masks.attend(layer, query, key, value, dropout) for dropout in (0.0, 0.3, 0.3))
 
     assert torch.allclose(whole, value)
-    inputs = first[:, :, spread.is_input]
+    inputs = first[:, :, layout.is_input]
     assert inputs.mean().item() == pytest.approx(1, abs=0.02)
     assert inputs.std() > 0.1
     assert not torch.equal(first, second)
@@ -203,37 +204,39 @@ def test_attention_that_learns_drops_its_share_of_what_others_say_anew_each_time
 
 @pytest.mark.parametrize(("longest", "heads"), [(9, (2, 16)), (64, (1, 64)), (65, (2, 24)), (200, (3, 16))])
 @pytest.mark.parametrize("form", ["off", "mask", "bias"])
-def test_the_kernel_reads_what_a_rectangle_says(form: str, longest: int, heads: tuple[int, int]) -> None:
+def test_the_kernel_equals_attention_over_the_padded_layout(form: str, longest: int, heads: tuple[int, int]) -> None:
     pytest.importorskip("triton")
     from rayrank.models.attention.kernel import attend
 
-    # In Python, or where it is meant to run.
+    # Without a GPU, Triton interprets the kernel in Python.
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    batch, words = read(device, longest)
-    spread, bias = rectangle(batch), torch.randn(3, heads[0], device=device) if form == "bias" else None
-    allowed = padded_mask(batch.ids[spread.positions].view(spread.present.shape), spread.present, words)
-    masks = row_masks(packed_codes(batch.ids, batch.seq, words), batch, bias)
-    # As one product makes them.
+    batch, words = kernel_batch(device, longest)
+    layout, bias = padded_layout(batch), torch.randn(3, heads[0], device=device) if form == "bias" else None
+    allowed = padded_mask(batch.ids[layout.positions].view(layout.present.shape), layout.present, words)
+    masks = packed_scoring_masks(packed_codes(batch.ids, batch.seq, words), batch, bias)
+    # Views of one tensor, as a fused projection returns them.
     fused = torch.randn(1, len(batch.ids), 3 * heads[0], heads[1], device=device).transpose(1, 2)
     query, key, value = fused.chunk(3, dim=1)
-    place = Place(1, has_strm=form != "off").to(device)
+    layer = LayerIndex(1, has_strm=form != "off").to(device)
 
     with torch.inference_mode():
-        rectangles = SpreadMasks(
-            spread, LayerMasks(spread.present, allowed, bias), bounds_of(batch.offsets, batch.max_sequence_length)
-        )
-        expected = rectangles.attend(place, query, key, value, 0.0)
+        padded_masks = PaddedMasks(layout.present, allowed, bias)
+        reference = PackedTrainingMasks(layout, padded_masks, FlashAttention.over(batch))
+        expected = reference.attend(layer, query, key, value, 0.0)
         rows_of = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-        own = None if bias is None else bias[1]
-        found = attend(*rows_of, *masks.codes, masks.spans, own, form == "mask", BLOCK, KEYS).transpose(0, 1)[None]
-        as_called = masks.attend(place, query, key, value, 0.0)
-    inputs = spread.is_input
+        layer_bias = None if bias is None else bias[1]
+        output = attend(
+            *rows_of, *masks.codes, masks.key_ranges, layer_bias, form == "mask", QUERY_BLOCK, KEY_BLOCK
+        )  # fmt: skip
+        found = output.transpose(0, 1)[None]
+        through_op = masks.attend(layer, query, key, value, 0.0)
+    inputs = layout.is_input
     assert found.isfinite().all()
     assert torch.allclose(found[:, :, inputs], expected[:, :, inputs], atol=1e-5)
-    assert torch.allclose(found, as_called, atol=1e-5)
+    assert torch.allclose(found, through_op, atol=1e-5)
 
 
-def read(device: torch.device, longest: int) -> tuple[PackedBatch, torch.Tensor]:
+def kernel_batch(device: torch.device, longest: int) -> tuple[PackedBatch, torch.Tensor]:
     rng = np.random.default_rng(longest)
     passages = Ragged.of([rng.integers(3, VOCABULARY, longest - 3 - rng.integers(0, 5)) for _ in range(5)])
     source = PairTexts(Ragged.of([[CLS, 7, SEP]]), passages, template(longest))
@@ -242,8 +245,8 @@ def read(device: torch.device, longest: int) -> tuple[PackedBatch, torch.Tensor]
     return batch, torch.arange(VOCABULARY, dtype=torch.int8, device=device) % 2
 
 
-def test_passages_without_a_piece_are_scored_by_their_query_alone() -> None:
-    empty = PairTexts(Ragged.of([[CLS, 5, SEP]]), Ragged.of([[], []]), template(24))
+def test_an_empty_passage_gives_an_input_of_the_query_alone() -> None:
+    empty = PairTexts(Ragged.of([[CLS, 5, SEP]]), Ragged.of([[], []]), 24, PAD, SEP)
     one = np.zeros(2, np.int64)
 
     assert inputs(empty.packed(one, np.arange(2), 128, CPU)) == [[CLS, 5, SEP, SEP]] * 2

@@ -1,4 +1,4 @@
-"""The pre-training model: heads taken over or made anew, a decoder that is the word embeddings, STRM inside."""
+"""The pre-training model: copied or new heads, a decoder tied to the word embeddings, and STRM."""
 
 import copy
 from pathlib import Path
@@ -48,7 +48,7 @@ def random_batch() -> tuple[PaddedBatch, torch.Tensor, torch.Tensor]:
     return PaddedBatch(ids, torch.ones_like(ids), torch.zeros_like(ids)), masked, ids.flatten()[masked]
 
 
-def test_the_heads_of_a_checkpoint_are_its_own(tmp_path: Path) -> None:
+def test_the_heads_of_a_checkpoint_are_copied(tmp_path: Path) -> None:
     theirs = BertForPreTraining(tiny_config()).eval()
     config = saved_folder(tmp_path, theirs)
     batch, masked, labels = random_batch()
@@ -61,7 +61,7 @@ def test_the_heads_of_a_checkpoint_are_its_own(tmp_path: Path) -> None:
     assert torch.allclose(nsp, own.seq_relationship_logits, atol=1e-5)
 
 
-def test_a_checkpoint_without_heads_gets_fresh_ones(tmp_path: Path) -> None:
+def test_a_checkpoint_without_heads_gets_new_ones(tmp_path: Path) -> None:
     base = BertModel(tiny_config())
     model = build(saved_folder(tmp_path, base), None)
     batch, masked, labels = random_batch()
@@ -74,7 +74,7 @@ def test_a_checkpoint_without_heads_gets_fresh_ones(tmp_path: Path) -> None:
     assert 0 < model.next_sentence.weight.std() < 0.1
 
 
-def test_the_decoder_stays_the_word_embeddings_through_saving_and_loading(tmp_path: Path) -> None:
+def test_the_decoder_stays_tied_to_the_word_embeddings_through_saving_and_loading(tmp_path: Path) -> None:
     source, model = tiny_model(), tiny_model()
     with torch.no_grad():
         for weights in source.parameters():
@@ -90,7 +90,7 @@ def test_the_decoder_stays_the_word_embeddings_through_saving_and_loading(tmp_pa
         assert torch.allclose(model(batch, masked, labels)[0], functional.linear(chosen, words, model.bias))
 
 
-def test_an_encoder_of_another_kind_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_an_encoder_of_another_architecture_is_refused_with_the_fix(tmp_path: Path) -> None:
     electra = ElectraConfig(
         vocab_size=45, embedding_size=16, hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
         intermediate_size=64, max_position_embeddings=LENGTH,
@@ -101,7 +101,7 @@ def test_an_encoder_of_another_kind_is_refused_with_the_way_out(tmp_path: Path) 
         build(config, None)
 
 
-def test_pairs_longer_than_the_encoder_reads_are_refused(tmp_path: Path) -> None:
+def test_inputs_longer_than_the_encoder_supports_are_refused(tmp_path: Path) -> None:
     config = saved_folder(tmp_path, BertModel(tiny_config()))
     longer = config.model_copy(update={"pretrain": PretrainConfig(length=LENGTH + 1)})
 
@@ -110,12 +110,12 @@ def test_pairs_longer_than_the_encoder_reads_are_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("strm", [False, True])
-def test_strm_hides_a_words_first_piece_from_the_pairs_head(strm: bool) -> None:
+def test_strm_hides_a_words_first_piece_from_the_next_sentence_head(strm: bool) -> None:
     words = np.full(45, STARTS, np.int8)
     words[40:] = CONTINUES
     model = tiny_model(words if strm else None, layers=1).eval()
     batch, masked, labels = random_batch()
-    batch.ids[:, 4], batch.ids[:, 5] = 10, 41  # One word of two pieces; the second stands for it.
+    batch.ids[:, 4], batch.ids[:, 5] = 10, 41  # One word of two pieces, represented by the second.
     other = copy.deepcopy(batch)
     other.ids[:, 4] = 11
 
@@ -131,7 +131,7 @@ def test_a_masked_piece_stays_a_piece_of_its_word(read: int) -> None:
     words[40:], words[MASK] = CONTINUES, ALONE
     model = tiny_model(words, layers=1).eval()
     batch, *_ = random_batch()
-    batch.ids[:, 4], batch.ids[:, 5] = 10, read  # One word of two pieces, the second masked; it stands for the word.
+    batch.ids[:, 4], batch.ids[:, 5] = 10, read  # One word of two pieces, represented by the second, which is masked.
     other = copy.deepcopy(batch)
     other.ids[:, 4] = 11
     masked = torch.tensor([5, 17, 29, 0])

@@ -1,4 +1,4 @@
-"""The re-ranker scores pairs the same however they are batched, and keeps its order from phase to phase."""
+"""A pair's score does not depend on its batch, and a listwise head starts with the pointwise scores."""
 
 import numpy as np
 import pytest

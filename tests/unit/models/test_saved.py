@@ -1,4 +1,4 @@
-"""A stored model is the model."""
+"""A model that was saved and loaded gives the same output bit for bit."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def test_a_reranker_scores_the_same_bit_for_bit(strm: StrmConfig, outputs: int, 
     assert not again.training
 
 
-def test_the_encoder_comes_out_of_a_pretrained_model_without_its_heads(tmp_path: Path) -> None:
+def test_the_encoder_is_loaded_from_a_pretrained_model_without_its_heads(tmp_path: Path) -> None:
     artifact = Artifact(str(tmp_path), "pretrain", "key")
     model = PretrainingModel(encoder(StrmConfig())).eval()
     save(artifact, model.encoder.base.config, model.state_dict())

@@ -1,13 +1,13 @@
-"""Scores come in the caller's order, however pairs are put into batches."""
+"""Scores come in the caller's order, however pairs are batched."""
 
 import numpy as np
 import pytest
 import torch
 
 from rayrank.core.config import StrmConfig
-from rayrank.models.attention.packed import BLOCK
+from rayrank.models.attention.packed_scoring import QUERY_BLOCK
 from rayrank.models.batches import PaddedBatch, PairTexts
-from rayrank.models.inference.scorer import Scorer, aligned
+from rayrank.models.inference.scorer import Scorer, block_aligned_order
 from rayrank.text.ragged import Ragged
 from tests.unit.models.conftest import CPU, FORMS, model, rows, texts
 
@@ -23,7 +23,7 @@ def test_scores_come_in_the_callers_order_whatever_the_budget() -> None:
         assert np.allclose(Scorer(reranker, source, tokens)(queries, passages), alone, atol=1e-5)
 
 
-def test_where_memory_runs_out_batches_become_smaller_and_every_pair_is_scored() -> None:
+def test_when_memory_runs_out_batches_become_smaller_and_every_pair_is_scored() -> None:
     source, (queries, passages), reranker = texts(), rows(50), model(StrmConfig())
     whole = Scorer(reranker, source)(queries, passages)
     sizes = []
@@ -46,15 +46,15 @@ def test_where_memory_runs_out_batches_become_smaller_and_every_pair_is_scored()
         scorer(queries, passages)
 
 
-def test_where_no_row_is_small_enough_for_the_memory_that_is_said() -> None:
+def test_when_memory_does_not_suffice_for_the_smallest_row_the_error_is_raised() -> None:
     source, reranker = texts(length=24), model(StrmConfig())
     packed = Scorer(reranker, source)
     packed.packs = True
-    packed.tokens = packed._fitting(1000)
+    packed.tokens = packed._usable_budget(1000)
     reranker.register_forward_pre_hook(lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError))
     with pytest.raises(torch.OutOfMemoryError):
         packed(*rows(50))
-    assert packed.tokens == 2 * BLOCK
+    assert packed.tokens == 2 * QUERY_BLOCK
 
 
 @pytest.mark.parametrize("tokens", [64, 130, 320])
@@ -67,30 +67,30 @@ def test_packed_rows_give_scores_in_the_callers_order(form: str, tokens: int) ->
     )
     source = PairTexts(queries, passages, source.template)
     expected = Scorer(reranker, source)(order, order)
-    # As on a GPU.
+    # Packed rows, as on a GPU.
     packed = Scorer(reranker, source)
     packed.packs = True
-    packed.tokens = packed._fitting(tokens)
+    packed.tokens = packed._usable_budget(tokens)
 
     sizes = []
     reranker.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0].ids)))
-    assert packed.tokens % BLOCK == 0
+    assert packed.tokens % QUERY_BLOCK == 0
     assert np.allclose(packed(order, order), expected, atol=1e-5)
-    assert 0 < packed.num_whole() < 40
-    # Rows are no longer than what they hold, but for a block, and two blocks at least.
-    filled = source.lengths(order, order).sum()
+    assert 0 < packed.num_in_full_rows() < 40
+    # Rows have at least two blocks, and are padded by less than that.
+    num_tokens = source.lengths(order, order).sum()
     assert max(sizes) <= packed.tokens
-    assert sum(sizes) < filled + 2 * BLOCK * len(sizes)
-    assert min(sizes) >= 2 * BLOCK
+    assert sum(sizes) < num_tokens + 2 * QUERY_BLOCK * len(sizes)
+    assert min(sizes) >= 2 * QUERY_BLOCK
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 63, 1285])
-def test_aligned_sequences_are_all_there_and_most_begin_or_end_with_a_block(count: int) -> None:
+def test_block_alignment_keeps_all_sequences_and_most_start_or_end_with_a_block(count: int) -> None:
     lengths = np.random.default_rng(count).integers(5, 181, count)
-    order = aligned(lengths)
+    order = block_aligned_order(lengths)
 
     assert sorted(order) == list(range(count))
     if count > 1000:
-        shares = [np.mean(np.cumsum(chosen) % BLOCK == 0) for chosen in (lengths, lengths[order])]
+        shares = [np.mean(np.cumsum(chosen) % QUERY_BLOCK == 0) for chosen in (lengths, lengths[order])]
         assert shares[0] < 0.05
         assert shares[1] > 0.4

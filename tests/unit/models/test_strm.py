@@ -30,17 +30,17 @@ def words_of(starts: list[bool]) -> list[int]:
 
 
 def naive(words: list[int], padded_to: int, representative: str = "last") -> list[list[bool]]:
-    """Formula 12, position by position, or with another piece standing for its word."""
+    """Formula 12, position by position, or with other representative pieces."""
     length = len(words)
     allowed = [[False] * padded_to for _ in range(padded_to)]
     for a in range(length):
         for b in range(length):
-            stands = {
+            is_representative = {
                 "last": b == length - 1 or words[b + 1] != words[b],
                 "first": b == 0 or words[b - 1] != words[b],
                 "all": True,
             }
-            allowed[a][b] = stands[representative] or words[a] == words[b]
+            allowed[a][b] = is_representative[representative] or words[a] == words[b]
     return allowed
 
 
@@ -61,7 +61,7 @@ def random_batch(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, l
     return ids, mask, roles, words
 
 
-def test_the_last_piece_stands_for_its_word_unless_told_otherwise() -> None:
+def test_the_last_piece_represents_its_word_by_default() -> None:
     ids, mask, roles, _ = random_batch(0)
 
     assert torch.equal(padded_mask(ids, mask, roles), padded_mask(ids, mask, roles, "last"))
@@ -94,7 +94,7 @@ def test_packed_codes_allow_exactly_what_the_padded_mask_allows_and_nothing_acro
     codes = packed_codes(flat, seq, roles, representative)
 
     assert {code.dtype for code in codes} == {torch.int32}
-    allowed = (codes.word[:, None] == codes.word[None, :]) | (codes.open_to[None, :] == codes.seq[:, None])
+    allowed = (codes.word[:, None] == codes.word[None, :]) | (codes.visible_to[None, :] == codes.seq[:, None])
     padded = padded_mask(ids, mask, roles, representative)[:, 0]
     expected = torch.block_diag(*(padded[row, :length, :length] for row, length in enumerate(lengths)))
     assert torch.equal(allowed[:-3, :-3], expected)
@@ -102,7 +102,7 @@ def test_packed_codes_allow_exactly_what_the_padded_mask_allows_and_nothing_acro
 
 
 def test_figure_3_row_by_row(bert: PreTrainedTokenizerFast, table: torch.Tensor) -> None:
-    """Positions 4 and 5 of seven are the two pieces of one word: only they see the first of them."""
+    """Positions 4 and 5 of seven are the two pieces of one word: only they attend to the first of them."""
     ids = torch.tensor([bert("where is the bogue located now", add_special_tokens=False).input_ids])[:, :7]
     pieces = bert.convert_ids_to_tokens(ids[0].tolist())
     assert pieces == ["where", "is", "the", "bog", "##ue", "located", "now"]
@@ -115,7 +115,7 @@ def test_figure_3_row_by_row(bert: PreTrainedTokenizerFast, table: torch.Tensor)
 
 
 @pytest.mark.parametrize("word", ["bogue", "insouciantly"])
-def test_the_real_vocabulary_cuts_rare_words_and_their_last_piece_stands_for_them(
+def test_rare_words_of_the_real_vocabulary_have_several_pieces_and_the_last_represents_them(
     bert: PreTrainedTokenizerFast, table: torch.Tensor, word: str
 ) -> None:
     ids = torch.tensor([bert(f"a {word} b").input_ids])
@@ -128,7 +128,7 @@ def test_the_real_vocabulary_cuts_rare_words_and_their_last_piece_stands_for_the
     assert seen_from_cls == [True, True] + [False] * (num_pieces - 1) + [True, True, True]
 
 
-def test_a_word_cut_by_truncation_is_stood_for_by_its_last_kept_piece(
+def test_a_word_cut_by_truncation_is_represented_by_its_last_kept_piece(
     bert: PreTrainedTokenizerFast, table: torch.Tensor
 ) -> None:
     pieces = bert("insouciantly", add_special_tokens=False).input_ids
@@ -166,7 +166,7 @@ KINDS = {
 }
 
 
-def put_together(ids: torch.Tensor, roles: torch.Tensor) -> list[list[int]]:
+def group_words(ids: torch.Tensor, roles: torch.Tensor) -> list[list[int]]:
     words: list[list[int]] = []
     for piece, starts in zip(ids.tolist(), word_starts(ids, roles).tolist(), strict=True):
         if starts:
@@ -176,11 +176,11 @@ def put_together(ids: torch.Tensor, roles: torch.Tensor) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_other_vocabularies_give_one_word_a_word_and_punctuation_its_own(kind: str) -> None:
+def test_other_vocabularies_separate_words_and_punctuation(kind: str) -> None:
     tokenizer = KINDS[kind]()
     roles = torch.from_numpy(word_table(tokenizer))
     body = tokenizer("riverside runners, back", add_special_tokens=False).input_ids
-    words = put_together(torch.tensor([tokenizer.cls_token_id, *body, tokenizer.sep_token_id]), roles)
+    words = group_words(torch.tensor([tokenizer.cls_token_id, *body, tokenizer.sep_token_id]), roles)
 
     texts = ["".join(tokenizer.convert_ids_to_tokens(word)).strip("Ġ▁") for word in words]
     assert texts == ["<s>", "riverside", "runners", ",", "back", "</s>"]
@@ -191,6 +191,6 @@ def test_words_on_two_lines_are_two_words() -> None:
     tokenizer = KINDS["byte-level BPE"]()
     ids = torch.tensor(tokenizer("the river\nthe runner\tran", add_special_tokens=False).input_ids)
 
-    words = put_together(ids, torch.from_numpy(word_table(tokenizer)))
+    words = group_words(ids, torch.from_numpy(word_table(tokenizer)))
 
     assert [tokenizer.decode(word).strip() for word in words] == ["the", "river", "", "the", "runner", "", "ran"]

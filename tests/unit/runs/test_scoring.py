@@ -33,9 +33,9 @@ def test_a_model_is_compiled_once_and_only_if_enough_is_left(
     rate, slices, compiled = 1000.0, [], []
     clock = Clocked(rate, kernels=30.0)
     monkeypatch.setattr(scoring, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    monkeypatch.setattr(scoring, "hasten", lambda model: compiled.append(len(slices)))
+    monkeypatch.setattr(scoring, "compile_for_scoring", lambda model: compiled.append(len(slices)))
     worker = PairScorer.__new__(PairScorer)
-    worker._scorer, worker._rates, worker._hastened = clock, [], False  # type: ignore[assignment]
+    worker._scorer, worker._rates, worker._is_compiled = clock, [], False  # type: ignore[assignment]
     for left in seconds:
         rows = np.arange(500)
         _, took = worker._score(rows, rows, left=left * WORTH_COMPILING * rate)

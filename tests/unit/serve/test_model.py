@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel, BertTokenizer
 
-from rayrank.bundle.export import export, load, settings_of
+from rayrank.bundle.export import Bundle, export, load, settings_of
 from rayrank.bundle.text_scorer import score
 from rayrank.core.config import InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.models.encoder import Encoder
@@ -43,7 +43,7 @@ PASSAGES = ["a bogue is a fish", "fish", "numbers of bogues " * 30, "what", "a n
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models that read types and that do not, the first with a graph of eight bits and a calibration."""
+    """Models that read types and that do not, the first with an int8 graph and a calibration."""
     place = tmp_path_factory.mktemp("models")
     BertTokenizer(vocab={piece: row for row, piece in enumerate(VOCABULARY)}).save_pretrained(str(place / "words"))
     tokenizer = load_tokenizer(str(place / "words"))
@@ -54,8 +54,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, types in (("types", True), ("plain", False)):
         inputs = InputConfig(length=48, query_length=16, query_type=types)
         settings = settings_of(model, inputs, QueryTypesConfig(), ["description", "location"] if types else [], WEIGHT)
-        extras = (int8(onnx_graph(model)), curve) if types else (None, None)
-        export(str(place / name), model, tokenizer, settings, "# A card\n", *extras)
+        graph, calibration = (int8(onnx_graph(model)), curve) if types else (None, None)
+        export(str(place / name), Bundle(model, tokenizer, settings, int8=graph, calibration=calibration))
     return place
 
 

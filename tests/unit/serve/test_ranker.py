@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rayrank.bundle.export import export, settings_of
+from rayrank.bundle.export import Bundle, export, settings_of
 from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
@@ -27,7 +27,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         torch.manual_seed(seed)
         model = Reranker(load_encoder(EncoderConfig(layers=1), word_table(tokenizer), StrmConfig()), 1).eval()
         settings = settings_of(model, InputConfig(), QueryTypesConfig(), [])
-        export(str(place / str(seed)), model, tokenizer, settings, "# A card\n")
+        export(str(place / str(seed)), Bundle(model, tokenizer, settings))
     return [place / "0", place / "1"]
 
 

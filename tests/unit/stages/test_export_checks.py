@@ -1,4 +1,4 @@
-"""What an export takes along: probabilities from dev's judgments, and golden pairs that are scored as in training."""
+"""The calibration from dev judgments and the golden pairs that are exported with a model."""
 
 import time
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from rayrank.bundle.export import Exported, settings_of
+from rayrank.bundle.export import Bundle, settings_of
 from rayrank.bundle.text_scorer import check_golden
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import EncoderConfig, InputConfig, PipelineConfig
@@ -18,7 +18,7 @@ from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
 from rayrank.scores.calibration import fit
 from rayrank.stages import export_checks
-from rayrank.stages.export_checks import companions
+from rayrank.stages.export_checks import make_checks
 from rayrank.text.pieces import PieceEncoder, load_tokenizer, save_tokenizer
 from rayrank.text.words import word_table
 
@@ -77,26 +77,26 @@ def model(tokenizer: PreTrainedTokenizerFast) -> Reranker:
 def test_golden_pairs_score_from_text_as_they_did_from_stored_ids(
     model: Reranker, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
-    found = companions("drbert", model, tokenizer, CONFIG, storage(tmp_path, "dev", tokenizer))
+    found = make_checks("drbert", model, tokenizer, CONFIG, storage(tmp_path, "dev", tokenizer))
 
     settings = settings_of(model, CONFIG.input, CONFIG.query_types, ["location"])
-    parity = check_golden(Exported(model, tokenizer, settings, golden=found.golden))
-    assert parity.farthest < 1e-5
+    parity = check_golden(Bundle(model, tokenizer, settings, golden=found.golden))
+    assert parity.max_difference < 1e-5
     assert 40 <= parity.num_pairs <= 80
     assert len({pair.query for pair in found.golden}) == export_checks.GOLDEN_QUERIES
     assert {pair.query_type for pair in found.golden} == {"location"}
     lengths = [len(tokenizer.tokenize(pair.passage)) for pair in found.golden]
-    # From one word to more than the model reads, which is cut soon behind that.
+    # From one word to the longest input, after which passages are truncated at the end of a word.
     assert min(lengths) < 5
     assert CONFIG.input.length <= max(lengths) < CONFIG.input.length + 8
     assert any("insouciantly" in pair.passage for pair in found.golden)
 
 
-def test_dev_is_scored_here_where_it_has_no_run_and_its_run_is_used_where_it_has(
+def test_the_calibration_uses_the_dev_run_or_scores_dev_if_there_is_none(
     model: Reranker, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     store = storage(tmp_path, "dev", tokenizer)
-    here = companions("drbert", model, tokenizer, CONFIG, store)
+    sampled = make_checks("drbert", model, tokenizer, CONFIG, store)
     ranks = np.tile(np.arange(1, DEPTH + 1), NUM_QUERIES)
     labels, of_query = ranks % 3 == 0, np.repeat(np.arange(NUM_QUERIES), DEPTH)
     scores = np.random.default_rng(1).normal(labels, 1).astype(np.float32)
@@ -104,41 +104,41 @@ def test_dev_is_scored_here_where_it_has_no_run_and_its_run_is_used_where_it_has
     ranked = finished("drbert", store)
     ranked.write_table("dev/part-0.parquet", run.set_column(3, CANDIDATES.field("score"), pa.array(scores)))
 
-    used = companions("drbert", model, tokenizer, CONFIG, store)
+    from_run = make_checks("drbert", model, tokenizer, CONFIG, store)
 
-    assert used.calibration == fit(scores, labels, of_query)
-    assert here.calibration is not None
-    assert here.calibration != used.calibration
-    assert (here.calibration.num_pairs, here.calibration.num_queries) == (NUM_QUERIES * DEPTH, NUM_QUERIES)
-    assert used.golden == here.golden
-    assert "calibration error" in used.finding
+    assert from_run.calibration == fit(scores, labels, of_query)
+    assert sampled.calibration is not None
+    assert sampled.calibration != from_run.calibration
+    assert (sampled.calibration.num_pairs, sampled.calibration.num_queries) == (NUM_QUERIES * DEPTH, NUM_QUERIES)
+    assert from_run.golden == sampled.golden
+    assert "calibration error" in from_run.finding
 
 
-def test_no_more_is_scored_here_than_takes_a_minute(
+def test_the_calibration_scores_a_bounded_number_of_pairs(
     model: Reranker, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export_checks, "MOST_PAIRS", 4 * DEPTH)
+    monkeypatch.setattr(export_checks, "CALIBRATION_PAIRS", 4 * DEPTH)
 
-    found = companions("drbert", model, tokenizer, CONFIG, storage(tmp_path, "dev", tokenizer))
+    found = make_checks("drbert", model, tokenizer, CONFIG, storage(tmp_path, "dev", tokenizer))
 
     assert found.calibration is not None
     assert found.calibration.num_queries == 4
 
 
-def test_without_dev_there_are_golden_pairs_but_no_probabilities(
+def test_without_a_dev_split_there_are_golden_pairs_but_no_calibration(
     model: Reranker, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
-    found = companions("drbert", model, tokenizer, CONFIG, storage(tmp_path, "train", tokenizer))
+    found = make_checks("drbert", model, tokenizer, CONFIG, storage(tmp_path, "train", tokenizer))
 
     assert found.calibration is None
     assert found.golden
-    assert found.finding == "Without calibration: the dataset has no dev split."
+    assert found.finding == "No calibration: the dataset has no dev split."
 
 
-def test_without_candidates_there_is_nothing_to_take_along(
+def test_without_candidates_there_are_neither_golden_pairs_nor_a_calibration(
     model: Reranker, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
-    found = companions("drbert", model, tokenizer, CONFIG, Store(str(tmp_path)))
+    found = make_checks("drbert", model, tokenizer, CONFIG, Store(str(tmp_path)))
 
     assert (found.calibration, found.golden) == (None, ())
-    assert "the candidates are not on storage" in found.finding
+    assert "the candidates are no longer on storage" in found.finding

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from transformers import BertConfig, BertModel, BertTokenizer
 
 from rayrank.bundle import explain
-from rayrank.bundle.export import Exported, export, load, settings_of
+from rayrank.bundle.export import Bundle, export, load, settings_of
 from rayrank.bundle.text_scorer import pair_texts
 from rayrank.core.config import InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.core.errors import ConfigError
@@ -49,7 +49,7 @@ class Read(NamedTuple):
 class Models(NamedTuple):
     """One re-ranker, exported and served."""
 
-    exported: Exported
+    exported: Bundle
     served: ServedModel
 
 
@@ -72,7 +72,7 @@ def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 class Corpus:
     """A corpus of some queries and passages, as its stage stores it."""
 
-    def __init__(self, exported: Exported, queries: list[str], passages: list[str]) -> None:
+    def __init__(self, exported: Bundle, queries: list[str], passages: list[str]) -> None:
         tokenizer = exported.tokenizer.backend_tokenizer.to_str()
         query_pieces, passage_pieces = PieceEncoder(tokenizer, 64), PieceEncoder(tokenizer, 512)
         self.manifest = {"shards": ["passages.parquet"]}
@@ -101,7 +101,7 @@ def batch_of(texts: PairTexts) -> list[Read]:
     return unpadded(texts.padded(rows, rows, torch.device("cpu")))
 
 
-def trained(exported: Exported, queries: list[str], passages: list[str], types: list[str]) -> list[Read]:
+def trained(exported: Bundle, queries: list[str], passages: list[str], types: list[str]) -> list[Read]:
     template = Template.of(exported.tokenizer, exported.settings.input)
     named = pa.table({"query_id": _ids(queries), "query_type": types}) if template.has_type else None
     corpus: Any = Corpus(exported, queries, passages)

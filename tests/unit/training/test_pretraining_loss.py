@@ -15,8 +15,8 @@ from transformers import BertConfig, BertModel
 
 from rayrank.core.config import PretrainConfig, TrainingConfig
 from rayrank.core.errors import TrainingStopped
-from rayrank.models.attention.packed import compile_layers
 from rayrank.models.encoder import Encoder
+from rayrank.models.layers import compile_layers
 from rayrank.models.pretraining import IGNORED, PretrainingModel
 from rayrank.text.ragged import Ragged
 from rayrank.text.sentences import ENDS

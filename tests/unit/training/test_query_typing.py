@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertModel
 
-from rayrank.bundle.export import Exported, export, load, settings_of
+from rayrank.bundle.export import Bundle, export, load, settings_of
 from rayrank.bundle.predicted_types import types_for
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import (
@@ -171,7 +171,7 @@ def test_a_stored_typers_head_decides(tmp_path: Path) -> None:
     assert load_typer(artifact)(["who", "where"]) == ["side effects", "side effects"]
 
 
-def exported_with(typer: Artifact | None, folder: Path) -> Exported:
+def exported_with(typer: Artifact | None, folder: Path) -> Bundle:
     tokenizer = load_tokenizer(MINILM)
     torch.manual_seed(0)
     shape = BertConfig(
@@ -179,7 +179,8 @@ def exported_with(typer: Artifact | None, folder: Path) -> Exported:
     )
     model = Reranker(Encoder(BertModel(shape), None, StrmConfig(form="off")), num_outputs=1)
     settings = settings_of(model, InputConfig(length=48), QueryTypesConfig(), ["side effects", "location"])
-    export(str(folder), model, tokenizer, settings, "# A card\n", typer=typer)
+    query_typer = None if typer is None else load_typer(typer)
+    export(str(folder), Bundle(model, tokenizer, settings, query_typer=query_typer))
     return load(str(folder))
 
 
@@ -191,8 +192,8 @@ def test_an_exported_model_predicts_types_with_the_classifier_it_was_trained_wit
 
     shutil.rmtree(tmp_path / "storage")
     expected = exported_with(None, tmp_path / "plain")
-    assert found.typer is not None
-    assert types_for(found, texts, [None, "d", None]) == [found.typer(texts)[0], "d", found.typer(texts)[2]]
+    assert found.query_typer is not None
+    assert types_for(found, texts, [None, "d", None]) == [found.query_typer(texts)[0], "d", found.query_typer(texts)[2]]
     # Rules know no side effects; what they say that the model never saw becomes its most frequent type.
     assert types_for(expected, texts, [None, None, None]) == ["side effects", "location", "side effects"]
 

@@ -1,4 +1,4 @@
-"""Attention in which every layer has its own mask; it takes the place of SDPA in an encoder as it comes."""
+"""An attention function for transformers encoders in which every layer has its own mask."""
 
 from collections.abc import Container
 from typing import Any
@@ -8,46 +8,50 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from rayrank.models.attention.layer_masks import LayerMasks, Place
-from rayrank.models.attention.packed import RowMasks, SpreadMasks
+from rayrank.models.attention.packed_scoring import PackedScoringMasks
+from rayrank.models.attention.packed_training import PackedTrainingMasks
+from rayrank.models.attention.padded import LayerIndex, PaddedMasks
 
 PER_LAYER = "rayrank_per_layer"
-"""The name under which transformers knows this attention."""
+"""The name of this attention function in transformers' registry."""
 
 
-def per_layer_sdpa(
+def per_layer_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
-    layer_masks: LayerMasks | RowMasks | SpreadMasks | None = None, **options: Any,
+    layer_masks: PaddedMasks | PackedScoringMasks | PackedTrainingMasks | None = None, **options: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
-    """Attend as SDPA does, with this layer's own mask; what an encoder's forward gets beyond its own arguments,
-    such as `layer_masks`, it hands on to here."""
-    query, key, value = separate(module, query, key, value)
+    """Attend with this layer's mask of `layer_masks`, or as SDPA does if there is none.
+
+    An encoder's forward passes keyword arguments that it does not know, such as `layer_masks`, on to this function.
+    """
+    query, key, value = split_fused(module, query, key, value)
     if layer_masks is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-    place: Place = module.place  # type: ignore[assignment]
-    if isinstance(layer_masks, LayerMasks):
-        return sdpa_attention_forward(module, query, key, value, layer_masks.of(place, query.dtype), **options)
-    found = layer_masks.attend(place, query, key, value, options.get("dropout", 0.0))
-    return found.transpose(1, 2).contiguous(), None
+    layer: LayerIndex = module.layer_index  # type: ignore[assignment]
+    if isinstance(layer_masks, PaddedMasks):
+        mask = layer_masks.for_layer(layer, query.dtype)
+        return sdpa_attention_forward(module, query, key, value, mask, **options)
+    output = layer_masks.attend(layer, query, key, value, options.get("dropout", 0.0))
+    return output.transpose(1, 2).contiguous(), None
 
 
-def separate(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-    """Return the three as heads of their own; where projections are fused the first has the heads of all."""
+def split_fused(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+    """Return query, key and value; if their projections are fused, `query` holds the heads of all three."""
     return query.chunk(3, dim=1) if isinstance(module.key, nn.Identity) else (query, key, value)
 
 
-def tell_places(base: PreTrainedModel, layers: Container[int]) -> None:
-    """Tell every attention of an encoder where it is, and whether STRM changes it."""
+def set_layer_indices(base: PreTrainedModel, strm_layers: Container[int]) -> None:
+    """Give every attention module of an encoder its LayerIndex."""
     for module in list(base.modules()):
-        if (number := getattr(module, "layer_idx", None)) is not None:
-            module.place = Place(number, number in layers)
+        if (index := getattr(module, "layer_idx", None)) is not None:
+            module.layer_index = LayerIndex(index, index in strm_layers)
 
 
-def numbers_its_layers(base: PreTrainedModel) -> bool:
-    """Return whether each layer of an encoder can be told from the others; some share one layer's weights."""
-    numbers = {getattr(module, "layer_idx", None) for module in base.modules()} - {None}
-    return base._supports_attention_backend and numbers == set(range(base.config.num_hidden_layers))
+def has_layer_indices(base: PreTrainedModel) -> bool:
+    """Return whether each layer has an attention module of its own; encoders such as ALBERT repeat one layer."""
+    indices = {getattr(module, "layer_idx", None) for module in base.modules()} - {None}
+    return base._supports_attention_backend and indices == set(range(base.config.num_hidden_layers))
 
 
-AttentionInterface.register(PER_LAYER, per_layer_sdpa)
+AttentionInterface.register(PER_LAYER, per_layer_attention)
 AttentionMaskInterface.register(PER_LAYER, sdpa_mask)

@@ -1,7 +1,7 @@
-"""Segmented token recovery (formula 12 of DR-BERT): words, not their pieces, attend to each other.
+"""Segmented token recovery, STRM (formula 12 of DR-BERT): words, not word pieces, attend to each other.
 
-Position a may attend to position b if b stands for its word, or if both are pieces of the same word. In the
-paper's form the last piece stands for a word; when a text is cut inside one, the last piece that is left does.
+Position a may attend to position b if b is the representative piece of its word, or if a and b are pieces of the same
+word. In the paper a word's last piece is its representative; in a word cut by truncation, the last piece that remains.
 """
 
 from typing import Literal, NamedTuple
@@ -13,18 +13,21 @@ from torch.nn.functional import pad
 from rayrank.text.words import ALONE, STARTS
 
 Representative = Literal["last", "first", "all"]
-"""The pieces that stand for their word."""
+"""Which pieces of a word the positions of other words may attend to."""
+
+NO_SEQUENCE = -2
+"""In `PackedCodes.visible_to`: only the piece's own word may attend to it. Padding, sequence -1, has another number."""
 
 
 def word_starts(ids: Tensor, table: Tensor) -> Tensor:
-    """Return where a word begins, along the last dimension; what follows a lone piece begins one too."""
+    """Return which pieces start a word, along the last dimension; the piece after a lone one (see ALONE) does too."""
     role = table[ids]
-    # Nothing is written in place here or below: that has no name in an ONNX graph.
+    # In-place writes cannot be exported to ONNX, so there are none here and in `padded_mask`.
     return (role >= STARTS) | pad(role[..., :-1] == ALONE, (1, 0), value=True)
 
 
-def standing(starts: Tensor, representative: Representative) -> Tensor:
-    """Return which pieces stand for their word, along the last dimension."""
+def representative_pieces(starts: Tensor, representative: Representative) -> Tensor:
+    """Return which pieces represent their word, along the last dimension."""
     if representative == "first":
         return starts
     if representative == "all":
@@ -33,33 +36,36 @@ def standing(starts: Tensor, representative: Representative) -> Tensor:
 
 
 def padded_mask(ids: Tensor, attention_mask: Tensor, table: Tensor, representative: Representative = "last") -> Tensor:
-    """Return the boolean (batch, 1, length, length) mask of a padded batch; True may attend."""
+    """Return the boolean (batch, 1, length, length) mask of a padded batch; True where the row may attend."""
     present = attention_mask.bool()
-    # Padding begins a word of its own, so that the last piece before it is its word's last.
+    # Padding counts as a word start, which makes the piece before it the last of its word.
     starts = word_starts(ids, table) | ~present
     word = starts.long().cumsum(-1)
-    allowed = standing(starts, representative)[:, None, :] | (word[:, :, None] == word[:, None, :])
+    allowed = representative_pieces(starts, representative)[:, None, :] | (word[:, :, None] == word[:, None, :])
     return (allowed & present[:, None, :])[:, None]
 
 
 class PackedCodes(NamedTuple):
-    """Who attends to whom in a packed batch: q to k if word[q] == word[k] or open_to[k] == seq[q].
+    """Three numbers per position of a packed batch from which attention derives its mask.
 
-    A layer that attends plainly asks only seq[q] == seq[k]. A learned bias goes where the two rules differ:
-    where seq[q] == seq[k] but neither word[q] == word[k] nor open_to[k] == seq[q]. Which piece stands for its
-    word changes what `open_to` holds, not how often it is read, so no form costs a look-up more.
+    In layers with STRM, query q may attend to key k if word[q] == word[k] or seq[q] == visible_to[k]; in the others, if
+    seq[q] == seq[k]. STRM's learned bias is added to the logits of pairs that only the second rule allows.
     """
 
     seq: Tensor
+    """The number of the position's sequence."""
     word: Tensor
-    open_to: Tensor
+    """The number of the position's word, counted through the whole row."""
+    visible_to: Tensor
+    """For a representative piece the number of its sequence, for the others NO_SEQUENCE."""
 
 
 def packed_codes(ids: Tensor, seq: Tensor, table: Tensor, representative: Representative = "last") -> PackedCodes:
-    """Return int32 codes for one long row of sequences, `seq` numbering them from 0; -1 is padding."""
+    """Return the int32 codes of a packed row; `seq` numbers its sequences from 0, and -1 is padding."""
     starts = word_starts(ids, table)
     starts[1:] |= seq[1:] != seq[:-1]
-    # int32: attention compares them for every pair of positions.
+    # int32 halves what the kernel reads: it loads the codes of every block of keys.
     word = starts.cumsum(0, dtype=torch.int32)
     seq = seq.to(torch.int32)
-    return PackedCodes(seq, word, torch.where(standing(starts, representative) & (seq >= 0), seq, -2))
+    is_visible = representative_pieces(starts, representative) & (seq >= 0)
+    return PackedCodes(seq, word, torch.where(is_visible, seq, NO_SEQUENCE))

@@ -1,1 +1,1 @@
-"""Scoring with a trained model: torch, compiled layers, fp8, ONNX Runtime."""
+"""Scoring with a trained model: batching, compiled and fused layers, fp8, ONNX Runtime."""

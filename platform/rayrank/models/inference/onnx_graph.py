@@ -1,6 +1,6 @@
-"""A re-ranker as an ONNX graph: ids in, scores out, with STRM's masks computed inside it and weights of eight bits.
+"""A re-ranker as an ONNX graph from ids to scores, which computes STRM's masks itself and can have int8 weights.
 
-The encoder is traced as it is; only its attention function is another, which becomes one node of ONNX Runtime's own.
+The encoder is traced with an attention function that becomes one node, ONNX Runtime's MultiHeadAttention.
 """
 
 import logging
@@ -19,25 +19,25 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from rayrank.core.errors import ConfigError
-from rayrank.models.attention.layer_masks import LayerMasks
+from rayrank.models.attention.padded import PaddedMasks
 from rayrank.models.batches import PaddedBatch
 from rayrank.models.reranker import Reranker, relevance_score
 
 INPUTS, OUTPUT = list(PaddedBatch._fields), "scores"
 OPSET = 17
-"""The first in which a layer norm is one node."""
+"""The first ONNX opset in which layer normalization is one node."""
 
-_TRACED = "rayrank_onnx"
-"""The name under which transformers knows the attention that becomes one node."""
+ONNX_ATTENTION = "rayrank_onnx"
+"""The name of the attention function for tracing in transformers' registry."""
 
 
 def onnx_graph(model: Reranker) -> onnx.ModelProto:
-    """Return the graph that scores a padded batch as the model does."""
+    """Return the graph that computes the model's scores of a padded batch."""
     base = model.encoder.base
     if not base._supports_attention_backend:
         raise ConfigError(
-            f"scorer.backend=onnx-int8 cannot be used: {type(base).__name__} does not let its attention be replaced; "
-            f"set scorer.backend=torch, or take an encoder such as BERT, RoBERTa or ELECTRA."
+            f"scorer.backend=onnx-int8 cannot be used: the attention of {type(base).__name__} cannot be replaced; "
+            f"set scorer.backend=torch, or use an encoder such as BERT, RoBERTa or ELECTRA."
         )
     example = torch.ones((2, 8), dtype=torch.int64)
     sizes = {name: {0: "pairs", 1: "length"} for name in INPUTS}
@@ -51,27 +51,28 @@ def onnx_graph(model: Reranker) -> onnx.ModelProto:
 
 
 def int8(graph: onnx.ModelProto) -> bytes:
-    """Return the graph as a file whose weight matrices have eight bits, a scale for each column."""
-    # The head is a column or two: it takes no time, and passages would tie. This is its name once it is a MatMul.
+    """Return the bytes of the graph with int8 weight matrices, one scale per column."""
+    # The head stays float32: it costs no time, and an int8 head would give passages equal scores. The quantizer turns
+    # its Gemm node into a MatMul of this name.
     heads = [f"{node.name}_MatMul" for node in graph.graph.node if node.op_type == "Gemm"]
     with tempfile.TemporaryDirectory() as folder, _silent():
         file = Path(folder) / "int8.onnx"
         quantize_dynamic(
             graph, file, op_types_to_quantize=["MatMul"], nodes_to_exclude=heads, per_channel=True,
-            reduce_range=_saturates(), weight_type=QuantType.QInt8,
+            reduce_range=_int8_products_overflow(), weight_type=QuantType.QInt8,
             extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
         )  # fmt: skip
         return file.read_bytes()
 
 
-def _saturates() -> bool:
-    """Tell whether this machine adds up products of eight bits in sixteen, which weights of seven bits still fit."""
-    there = torch.cpu.get_capabilities()
-    return there["architecture"] == "x86_64" and not (there.get("avx512_vnni") or there.get("avx_vnni"))
+def _int8_products_overflow() -> bool:
+    """Return whether this CPU sums int8 products in 16 bits, which can overflow unless weights have only 7 bits."""
+    cpu = torch.cpu.get_capabilities()
+    return cpu["architecture"] == "x86_64" and not (cpu.get("avx512_vnni") or cpu.get("avx_vnni"))
 
 
 class _Scores(nn.Module):
-    """A re-ranker with the tensors of a batch as its arguments, as the tracer wants them."""
+    """A re-ranker that takes the tensors of a batch as positional arguments, as tracing requires."""
 
     def __init__(self, model: Reranker) -> None:
         super().__init__()
@@ -83,10 +84,10 @@ class _Scores(nn.Module):
 
 @contextmanager
 def _traceable(model: Reranker) -> Iterator[None]:
-    """Exchange the model's attention, and put everything back as it was."""
+    """Switch the model to the attention function for tracing, on the CPU in eval mode, and restore it afterwards."""
     base, was_training = model.encoder.base, model.training
     before, device = base.config._attn_implementation, next(model.parameters()).device
-    base.set_attn_implementation(_TRACED)
+    base.set_attn_implementation(ONNX_ATTENTION)
     model.eval().cpu()
     try:
         with _silent():
@@ -98,7 +99,7 @@ def _traceable(model: Reranker) -> Iterator[None]:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Keep two libraries from speaking of their own future."""
+    """Silence warnings and log messages, such as the deprecation warnings of torch and ONNX Runtime."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -110,11 +111,11 @@ def _silent() -> Iterator[None]:
 
 
 class _Attention(torch.autograd.Function):
-    """Attention over (batch, length, hidden) tensors with a mask to be added."""
+    """Attention over (batch, length, hidden) tensors with an additive mask."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, heads: int, scale: float) -> Tensor:
-        """Compute it, as the tracer does once."""
+        """Compute the attention output; tracing runs this once."""
         query, key, value = (
             tensor.reshape(*tensor.shape[:2], heads, -1).transpose(1, 2) for tensor in (query, key, value)
         )
@@ -123,7 +124,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def symbolic(g: Any, query: Any, key: Any, value: Any, mask: Any, heads: int, scale: float) -> Any:
-        """Return the node that stands for it in the graph."""
+        """Return the node for the graph."""
         absent = g.op("prim::Constant")
         absent.setType(torch._C.OptionalType.ofTensor())
         found = g.op(
@@ -135,11 +136,12 @@ class _Attention(torch.autograd.Function):
 
 def _attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor,
-    layer_masks: LayerMasks | None = None, scaling: float | None = None, **options: Any,
+    layer_masks: PaddedMasks | None = None, scaling: float | None = None, **options: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
     if layer_masks is not None:
-        # The node wants a row for each query, also where all have the same.
-        attention_mask = layer_masks.of(module.place, query.dtype).expand(-1, -1, query.shape[2], -1)  # type: ignore[arg-type]
+        # The node needs one mask row per query, even if all rows are equal.
+        attention_mask = layer_masks.for_layer(module.layer_index, query.dtype)  # type: ignore[arg-type]
+        attention_mask = attention_mask.expand(-1, -1, query.shape[2], -1)
     if attention_mask.dtype == torch.bool:
         attention_mask = torch.where(attention_mask, 0.0, -torch.inf)
     heads, size = int(query.shape[1]), int(query.shape[3])
@@ -148,10 +150,10 @@ def _attend(
     return states, None
 
 
-def _everything_present(attention_mask: Tensor, **options: Any) -> Tensor:
-    """Return the mask of plain attention; transformers' own leaves it out where the traced example has no padding."""
+def _padding_mask(attention_mask: Tensor, **options: Any) -> Tensor:
+    """Return the mask of plain attention; transformers' function returns None if the example has no padding."""
     return attention_mask[:, None, None, :].expand(-1, -1, attention_mask.shape[1], -1)
 
 
-AttentionInterface.register(_TRACED, _attend)
-AttentionMaskInterface.register(_TRACED, _everything_present)
+AttentionInterface.register(ONNX_ATTENTION, _attend)
+AttentionMaskInterface.register(ONNX_ATTENTION, _padding_mask)

@@ -1,4 +1,4 @@
-"""Scoring with ONNX Runtime, for CPUs: pairs of rows in, one float32 score each out, in the caller's order."""
+"""Scoring pairs of rows with ONNX Runtime on a CPU: one float32 score per pair, in the caller's order."""
 
 import copy
 import math
@@ -12,24 +12,25 @@ import torch
 from numpy.typing import NDArray
 
 from rayrank.models.batches import PairTexts
-from rayrank.models.inference.scorer import pools
+from rayrank.models.inference.scorer import length_sorted_batches
 from rayrank.text.ragged import Rows
 
 TOKENS = 512
-"""A batch, or what is nearest to it and has every thread end at about the same time."""
+"""Tokens per batch, about: `budget` adjusts it so that all threads finish at about the same time."""
 
 _CPU = torch.device("cpu")
 
 
 class OnnxScorer:
-    """Runs a re-ranker's ONNX graph over pairs in batches of a token budget; called as `Scorer` is.
+    """Scores pairs with a re-ranker's ONNX graph in batches of a token budget; it has the interface of `Scorer`.
 
-    Each thread has a batch of its own: threads that share one wait for each other after every node, the longer the more
-    else the machine has to do. How eight bits round depends on what else is in a batch, and so a little on the threads.
+    Each thread scores its own batch: threads that share one batch wait for each other after every node of the graph.
+    int8 activations are scaled per batch, so a pair's int8 score depends slightly on the other pairs of its batch, and
+    thus on the number of threads.
     """
 
     def __init__(self, graph: bytes | str, texts: PairTexts, tokens: int | None = None) -> None:
-        """Take the graph itself, or the path of its file."""
+        """Load a graph, given as its bytes or as the path of its file."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
@@ -37,18 +38,18 @@ class OnnxScorer:
         # An encoder without token types has no input for them.
         self._inputs = [entry.name for entry in self._session.get_inputs()]
         self._texts, self.tokens = texts, tokens or TOKENS
-        # Who shares a machine says so to torch, as the scoring actors do.
+        # Processes that share a machine, such as scoring actors, limit their threads through torch.
         self._num_threads = torch.get_num_threads()
-        # What may not be seen gets a weight of nearly nothing, and processors are slow with numbers that small.
+        # The attention weights of masked keys underflow to denormals, with which CPUs are slow.
         self._threads = ThreadPoolExecutor(self._num_threads, "scoring", torch.set_flush_denormal, (True,))
 
     @property
-    def at_once(self) -> int:
-        """Tokens that keep every thread busy."""
+    def parallel_tokens(self) -> int:
+        """The number of tokens that keeps every thread busy: one batch per thread."""
         return self.tokens * self._num_threads
 
-    def over(self, texts: PairTexts) -> "OnnxScorer":
-        """Return a scorer of other texts by the same session, which takes a second to build."""
+    def with_texts(self, texts: PairTexts) -> "OnnxScorer":
+        """Return a scorer for other texts with the same session, which takes a second to create."""
         other = copy.copy(self)
         other._texts = texts
         return other
@@ -58,7 +59,7 @@ class OnnxScorer:
         return self.begin(query_rows, passage_rows)()
 
     def begin(self, query_rows: Rows, passage_rows: Rows) -> Callable[[], NDArray[np.float32]]:
-        """Let the threads begin to score, behind what they have already, and return what waits for the scores."""
+        """Queue the pairs for the threads and return a function that waits for the scores."""
         lengths = self._texts.lengths(query_rows, passage_rows)
         scores = np.empty(len(query_rows), np.float32)
 
@@ -67,21 +68,21 @@ class OnnxScorer:
             inputs = {name: getattr(batch, name).numpy() for name in self._inputs}
             (scores[chosen],) = self._session.run(None, inputs)
 
-        # Before the threads do: the first to read them puts them together.
+        # Before the threads need them: the first access converts the texts to tensors.
         self._texts.ids_on(_CPU)
-        batches = self._threads.map(run, pools(lengths, self.budget(lengths)))
+        batches = self._threads.map(run, length_sorted_batches(lengths, self.budget(lengths)))
 
         def wait() -> NDArray[np.float32]:
-            # To the end, so that what went wrong in a thread is raised here.
+            # Consume all results, which raises the exception of any thread here.
             deque(batches, maxlen=0)
             return scores
 
         return wait
 
     def budget(self, lengths: Rows) -> int:
-        """Return the tokens of a batch, so that all threads have as many batches."""
+        """Return the tokens per batch with which all threads get the same number of batches."""
         if not len(lengths):
             return self.tokens
-        batches = self._num_threads * math.ceil(lengths.sum() / self.at_once)
-        # A batch ends before the pair that does not fit; without this there would be one more, of leftovers.
+        batches = self._num_threads * math.ceil(lengths.sum() / self.parallel_tokens)
+        # One pair more: a batch ends before the pair that does not fit, which would leave a small extra batch.
         return int(lengths.sum() / batches + lengths.mean())

@@ -1,0 +1,55 @@
+"""Preparing a trained model for scoring on a GPU: bfloat16 or fp8 weights, fused and compiled layers."""
+
+from copy import deepcopy
+
+import torch
+
+from rayrank.core.errors import ConfigError
+from rayrank.models.inference.fp8 import check_fp8, use_fp8_layers
+from rayrank.models.inference.fused_layers import fuse_layers
+from rayrank.models.layers import compile_layers
+from rayrank.models.reranker import Reranker
+
+FP8_CAPABILITY = (8, 9)
+"""Compute capability of the oldest GPUs with fp8 matrix products."""
+
+
+def to_bfloat16(model: Reranker) -> None:
+    """Convert the encoder of a model on a GPU to bfloat16, the precision of all scoring there."""
+    first = next(model.parameters())
+    # Not again if it is bfloat16 already: that would convert fp8 weights back.
+    if model.encoder.packs and first.is_cuda and first.dtype != torch.bfloat16:
+        model.encoder.bfloat16()
+
+
+def quantize_to_fp8(model: Reranker) -> None:
+    """Convert a model on a GPU to bfloat16 with fp8 layers, or raise ConfigError."""
+    check_fp8(model)
+    device = next(model.parameters()).device
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < FP8_CAPABILITY:
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "a CPU"
+        raise ConfigError(
+            f"backend=torch-fp8 cannot be used on {name}: it needs a GPU with fp8 matrix products (compute capability "
+            f"8.9 or higher), such as an H100; set backend=torch."
+        )
+    to_bfloat16(model)
+    use_fp8_layers(model.encoder.base)
+
+
+def compile_for_scoring(model: Reranker, fp8: bool = False) -> None:
+    """Convert a model on a GPU to bfloat16, or with `fp8` to fp8, and compile its layers for rows of all lengths."""
+    if fp8:
+        quantize_to_fp8(model)
+    to_bfloat16(model)
+    if model.encoder.packs and next(model.parameters()).is_cuda:
+        fuse_layers(model.encoder.base)
+        compile_layers(model.encoder.base)
+
+
+def scoring_copy(model: Reranker) -> Reranker:
+    """Return a bfloat16 copy of a model on a GPU, not compiled; on a CPU the model itself."""
+    if not next(model.parameters()).is_cuda:
+        return model
+    copied = deepcopy(model)
+    to_bfloat16(copied)
+    return copied
