@@ -30,6 +30,8 @@ RUNS = {
 """The runs that have a name, and the stage that makes each."""
 
 _MODEL = ("encoder", "strm", "input", "training")
+_FOLDERS = ("text.tokenizer", "encoder.name")
+"""Settings that may name a local folder; their section has a fingerprint then."""
 
 
 def _pairs(config: PipelineConfig) -> tuple[str, ...]:
@@ -129,7 +131,9 @@ def key(stage: str, config: PipelineConfig) -> str:
     step = FLOW[stage]
     ancestry = [key(name, config) for name in step.inputs(config)]
     chosen = settings(stage, config)
-    for name in step.ignores:
+    # A local folder counts by the digest of its content; where it is stored does not matter.
+    folders = [name for name in _FOLDERS if chosen.get(name.partition(".")[0], {}).get("fingerprint")]
+    for name in (*step.ignores, *folders):
         section, _, setting = name.partition(".")
         del chosen[section][setting]
     identity = json.dumps([stage, step.version, chosen, ancestry], sort_keys=True)

@@ -10,6 +10,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from rayrank.core.config import TYPE_FIELD, DatasetConfig
 from rayrank.core.errors import ConfigError, DatasetError
+from rayrank.core.paths import absolute_path
 from rayrank.core.progress import progress
 from rayrank.data.sources.beir import Beir
 from rayrank.data.sources.car import Car
@@ -59,9 +60,7 @@ def open_source(config: DatasetConfig) -> Source:
 def absolute(source: str) -> str:
     """Return `dataset.source` with a local path made absolute: workers may stand in another folder."""
     kind, colon, path = source.partition(":")
-    if kind in ("demo", "irds") or not path or "://" in path:
-        return source
-    return f"{kind}{colon}{Path(path).expanduser().absolute()}"
+    return source if kind in ("demo", "irds") or not path else f"{kind}{colon}{absolute_path(path)}"
 
 
 def fingerprint(source: Source, with_candidates: bool = False) -> str:
