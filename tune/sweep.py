@@ -18,6 +18,7 @@ from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, RayrankError, TrainingStopped
+from rayrank.core.leases import leased
 from rayrank.core.progress import live, say
 from rayrank.data.digests import varied
 
@@ -41,10 +42,9 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
         raise ConfigError(f"--parallel {arguments.parallel} cannot be used: at least 1.")
     # Imported only now: with Ray and torch behind them they take seconds, and a mistake is answered at once.
     from tune import results
-    from tune.study import alone
 
     folder = results.place(space, config, arguments.cost, store)
-    with alone(folder):
+    with leased(folder, "running this sweep", waits=False):
         return _run(folder, space, arguments, config, store, trials)
 
 

@@ -74,7 +74,7 @@ class Artifact:
         # Another process or thread, here or on another node, may be making the same file; each has its own draft.
         draft = f"{path}.{uuid.uuid4().hex}.tmp"
         try:
-            with _storage_errors(path):
+            with storage_errors(path):
                 filesystem.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
                 with filesystem.open(draft, "wb") as stream:
                     yield stream
@@ -119,7 +119,7 @@ class Artifact:
     def put_folder(self, local: str, name: str) -> None:
         """Store a local folder under a name that nobody else uses: this is no single step, others would see halves."""
         path = self.path(name)
-        with _storage_errors(path):
+        with storage_errors(path):
             self.filesystem.put(local.rstrip("/") + "/", path + "/", recursive=True)
 
     def remove_folder(self, name: str) -> None:
@@ -215,7 +215,7 @@ def _without_slashes(url: str) -> str:
 
 
 @contextmanager
-def _storage_errors(path: str) -> Iterator[None]:
+def storage_errors(path: str) -> Iterator[None]:
     """A full disk or a folder of somebody else's is the user's to mend, not a fault of ours."""
     try:
         yield
