@@ -1,10 +1,8 @@
 """Results on storage: content-addressed folders whose manifest is written last. The only module that knows paths."""
 
-import getpass
+import errno
 import json
-import shutil
 import subprocess
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -21,6 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from rayrank.core import flow
 from rayrank.core.config import PipelineConfig
+from rayrank.core.copies import local_copy
 from rayrank.core.errors import MissingArtifact, StorageError
 
 MANIFEST = "manifest.json"
@@ -128,21 +127,9 @@ class Artifact:
             self.filesystem.rm(self.path(name), recursive=True)
 
     def local(self, name: str) -> str:
-        """Return a folder of this artifact on this machine's disk, fetched once if storage is elsewhere."""
-        filesystem, path = self.filesystem, self.path(name)
-        if self.is_local:
-            return path
-        target = Path(tempfile.gettempdir()) / f"rayrank-{getpass.getuser()}" / self.stage / self.key / name
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            draft = tempfile.mkdtemp(dir=target.parent)
-            try:
-                filesystem.get(path.rstrip("/") + "/", draft + "/", recursive=True)
-                with suppress(OSError):  # another worker on this machine was first
-                    Path(draft).rename(target)
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
-        return str(target)
+        """Return a folder of this artifact on the local disk: itself, or a copy that is removed when nobody uses it."""
+        path = self.path(name)
+        return path if self.is_local else local_copy(self.filesystem, path, f"{self.stage}-{self.key}", name)
 
 
 class Store:
@@ -160,10 +147,7 @@ class Store:
             filesystem.pipe_file(probe, b"")
             filesystem.rm_file(probe)
         except Exception as error:  # every storage has its own, such as missing credentials
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise StorageError(
-                f"--storage {root} cannot be written: {reason}; name a folder or bucket that can."
-            ) from None
+            raise _unwritable(root, error) from None
 
     def artifact(self, stage: str, config: PipelineConfig) -> Artifact:
         """Return the folder a stage's result belongs in, finished or not."""
@@ -206,6 +190,24 @@ class Store:
         }
         artifact.write_json(MANIFEST, manifest)
         return artifact
+
+
+def check_root(root: str) -> None:
+    """Raise if a storage root is of no known protocol or lies below a file; nothing is created."""
+    try:
+        filesystem, path = fsspec.url_to_fs(root)
+        if isinstance(filesystem, LocalFileSystem):
+            place = Path(path).absolute()
+            existing = next(folder for folder in (place, *place.parents) if folder.exists())
+            if not existing.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, f"{existing} is a file")
+    except Exception as error:  # every storage has its own
+        raise _unwritable(root, error) from None
+
+
+def _unwritable(root: str, error: Exception) -> StorageError:
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return StorageError(f"--storage {root} cannot be written: {reason}; name a folder or bucket that can.")
 
 
 def _without_slashes(url: str) -> str:
