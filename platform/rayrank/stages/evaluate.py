@@ -30,7 +30,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     ranking = _read_run(settings.run, split, config, store)
     measured = per_query(qrels, ranking)
     baseline = per_query(qrels, _read_run(settings.baseline, split, config, store)) if settings.baseline else None
-    tag = run_name(settings.run)
+    tag, baseline_name = run_names(settings.run, settings.baseline)
     with artifact.create("run.trec") as stream:
         write_trec(ranking, stream, tag=tag)
     with artifact.create("msmarco.tsv") as stream:
@@ -38,7 +38,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     artifact.write_table("per_query.parquet", pa.table({"query_id": measured.query_ids, **measured.values}))
     facts = {
         "run": tag,
-        "baseline": run_name(settings.baseline),
+        "baseline": baseline_name,
         "split": split,
         "num_queries": len(measured.query_ids),
         "num_without_results": measured.num_without_results,
@@ -47,9 +47,18 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     return store.finish(artifact, config, started, facts)
 
 
-def run_name(run: str) -> str:
-    """Return what to call a run: its name, or its file's."""
-    return run if run in RUNS else Path(run).stem
+def run_names(run: str, baseline: str) -> tuple[str, str]:
+    """Return the names to show for two runs; files of the same name are called by as much of their path as differs."""
+    pairs = list(zip(_names(run), _names(baseline), strict=True))
+    return next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
+
+
+def _names(run: str) -> list[str]:
+    """Return three names for a run, shortest first; a file never has the name of a run that the pipeline makes."""
+    if not run or run in RUNS:
+        return [run] * 3
+    names = [name for name in (Path(run).stem, Path(run).name) if name not in RUNS]
+    return [*names, run, run, run][:3]
 
 
 def _split(settings: EvaluateConfig, corpus: Artifact) -> str:
