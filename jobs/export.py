@@ -14,15 +14,14 @@ from rayrank.core.flow import last_run
 def run(output: str, chosen: str | None, license_name: str, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Export the model and return the facts to show; with torch behind it, so imported once the settings are right."""
     from rayrank.bundle.card import STAGES, gather, write_card
-    from rayrank.bundle.export import check_output, export, is_portable, settings_of
+    from rayrank.bundle.export import export, is_portable, settings_of
     from rayrank.models.saved import load_reranker
     from rayrank.stages.export_checks import companions, first_stage_weight
     from rayrank.stages.quantization import quantised
     from rayrank.text.pieces import load_tokenizer
     from rayrank.text.words import word_table
 
-    _check_place(output)
-    check_output(output)
+    check_place(output)
     name = chosen or last_run(config)
     artifact = store.require(STAGES[name], config)
     tokenizer = load_tokenizer(store.require("corpus", config).local("tokenizer"))
@@ -73,8 +72,11 @@ def _about_types(labelled: int, has_typer: bool) -> list[str]:
     ]
 
 
-def _check_place(output: str) -> None:
-    """A submitted job stands in a folder that Ray throws away after it."""
+def check_place(output: str) -> None:
+    """Refuse a folder that is not empty, and a relative one in a submitted job, whose working directory Ray deletes."""
+    from rayrank.bundle.export import check_output
+
+    check_output(output)
     if os.environ.get("RAY_ADDRESS") and not Path(output).is_absolute():
         raise StorageError(f"--output {output} is a relative path: a job on a cluster needs an absolute one.")
 
@@ -85,4 +87,8 @@ if __name__ == "__main__":
     options.add_argument("--model", choices=["pointwise", "drbert"], help="the last phase of the settings by default")
     options.add_argument("--license", default="unknown", help="for the model card; default %(default)s")
     arguments = options.parse_args()
-    run_task(arguments, lambda config, store: run(arguments.output, arguments.model, arguments.license, config, store))
+    run_task(
+        arguments,
+        lambda config, store: run(arguments.output, arguments.model, arguments.license, config, store),
+        lambda config: check_place(arguments.output),
+    )
