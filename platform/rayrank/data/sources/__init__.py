@@ -1,4 +1,4 @@
-"""Sources of passages, queries and judgments: `open_source` makes one, `fingerprint` says which it is."""
+"""Sources of passages, queries and judgments: `open_source` opens one, `fingerprint` digests its content."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ KINDS: dict[str, Callable[[str], Source]] = {
     "car": Car,
     "irds": Irds,
 }
-"""What may stand before the colon of `dataset.source`; `demo` stands alone."""
+"""The kinds of `dataset.source`, written KIND:PATH; `demo` has no path."""
 
 
 def open_source(config: DatasetConfig) -> Source:
@@ -58,7 +58,7 @@ def open_source(config: DatasetConfig) -> Source:
 
 
 def absolute(source: str) -> str:
-    """Return `dataset.source` with a local path made absolute: workers may stand in another folder."""
+    """Return `dataset.source` with a local path made absolute, because workers run in other working directories."""
     kind, colon, path = source.partition(":")
     return source if kind in ("demo", "irds") or not path else f"{kind}{colon}{absolute_path(path)}"
 
@@ -66,7 +66,7 @@ def absolute(source: str) -> str:
 def fingerprint(source: Source, with_candidates: bool = False) -> str:
     """Return a digest of a source's content; where local files lie does not matter."""
     digest = hashlib.sha256()
-    # JSON keeps the pieces apart.
+    # As JSON, so that no two lists of values are written as the same bytes.
     digest.update(json.dumps([type(source).__name__, source.identity()]).encode())
     files = source.files() + (source.candidate_files() if with_candidates else [])
     with progress("fingerprint", len(files), "files") as advance:
@@ -79,7 +79,7 @@ def fingerprint(source: Source, with_candidates: bool = False) -> str:
 def _content(path: str) -> str:
     filesystem, name = fsspec.url_to_fs(path)
     if not isinstance(filesystem, LocalFileSystem):
-        # A storage service knows its objects' versions; reading them all would take hours.
+        # An object store has a version or checksum for each object; reading all of them would take hours.
         return str(filesystem.ukey(name))
     try:
         with Path(name).open("rb") as stream:
