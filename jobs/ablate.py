@@ -6,13 +6,16 @@ Rows share every artifact they can. A row of your own changes settings of the fu
   --row 'half BM25: evaluate.run=fused runs.fused.weight=0.5'
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.entry import Arguments, parser, run_task
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rayrank.stages.ablation import RowSpec
 
 
 def changes_of(row: str) -> tuple[str, dict[str, Any]]:
@@ -24,12 +27,8 @@ def changes_of(row: str) -> tuple[str, dict[str, Any]]:
     return name.strip(), {key: value for key, _, value in pairs}
 
 
-def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
-    """Make all rows, write the table in every form, and return it as text."""
-    from rich.console import Console
-
-    from rayrank.reports import ablation_table
-    from rayrank.reports.ablation_plot import ablation_png
+def chosen(arguments: Arguments, config: PipelineConfig) -> tuple[list["RowSpec"], list[int]]:
+    """Return the rows and the seeds that the options ask for; settings that cannot be used are refused."""
     from rayrank.stages import ablation
 
     for name in ("seeds", "parallel"):
@@ -47,6 +46,19 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
             )
         rows.append(ablation.RowSpec(name, changes, changes.pop("evaluate.run", full)))
     seeds = [config.training.seed + number for number in range(arguments.seeds)]
+    ablation.digest(config, rows, seeds)  # reads the settings of every row
+    return rows, seeds
+
+
+def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
+    """Make all rows, write the table in every form, and return it as text."""
+    from rich.console import Console
+
+    from rayrank.reports import ablation_table
+    from rayrank.reports.ablation_plot import ablation_png
+    from rayrank.stages import ablation
+
+    rows, seeds = chosen(arguments, config)
     table = ablation.run(config, store, rows, seeds, arguments.parallel)
     folder = Artifact(store.root, "ablation", ablation.digest(config, rows, seeds))
     folder.write_json("table.json", table.to_json())
@@ -71,4 +83,4 @@ if __name__ == "__main__":
     options.add_argument("--row", action="append", default=[], metavar="'NAME: KEY=VALUE ...'", help="one of your own")
     options.add_argument("--parallel", type=int, default=1, help="stages at a time, as the cluster has room")
     arguments = options.parse_args()
-    run_task(arguments, lambda config, store: run(arguments, config, store))
+    run_task(arguments, lambda config, store: run(arguments, config, store), lambda config: chosen(arguments, config))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rayrank.core import flow, overrides
-from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.artifacts import Artifact, Store, check_root
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import RayrankError, StorageError
 from rayrank.core.presets import PRESETS
@@ -56,38 +56,53 @@ def configure(arguments: Arguments, extra: Sequence[str] = ()) -> PipelineConfig
 
 Plan = Callable[[PipelineConfig], Sequence[tuple[str, PipelineConfig]]]
 """From a job's configuration to the stages it runs, each with its own."""
+Work = Callable[[Store, str], None]
+"""What a job does once its command line is read: takes the storage and the path of the log."""
 
 
 def run_job(arguments: Arguments, stages: Sequence[str] | Plan, extra: Sequence[str] = ()) -> None:
     """Run stages in order, print the summary, and exit with 0, or with 2 and one sentence."""
 
-    def run_stages(config: PipelineConfig, store: Store, log_file: str) -> None:
+    def prepare(config: PipelineConfig) -> Work:
         plan = stages(config) if callable(stages) else [(stage, config) for stage in stages]
-        _run_stages(arguments, plan, store, log_file)
+        return lambda store, log_file: _run_stages(arguments, plan, store, log_file)
 
-    _attempt(arguments, run_stages, extra)
+    _attempt(arguments, prepare, extra)
 
 
-def run_task(arguments: Arguments, task: Callable[[PipelineConfig, Store], dict[str, Any]]) -> None:
-    """Do something else with what is on storage, print the findings among its facts, and exit as `run_job` does."""
+def run_task(
+    arguments: Arguments,
+    task: Callable[[PipelineConfig, Store], dict[str, Any]],
+    check: Callable[[PipelineConfig], object] = lambda config: None,
+) -> None:
+    """Do other work on storage, print the findings among its facts, and exit as `run_job` does.
 
-    def show_facts(config: PipelineConfig, store: Store, log_file: str) -> None:
-        summary = {**task(config, store), "log": log_file}
+    `check` raises if an option of the job cannot be used; nothing has been created at that time.
+    """
+
+    def prepare(config: PipelineConfig) -> Work:
+        check(config)
+        return lambda store, log_file: show_facts(task(config, store), log_file)
+
+    def show_facts(facts: dict[str, Any], log_file: str) -> None:
+        summary = {**facts, "log": log_file}
         with redirect_stdout(sys.__stdout__):
             sys.stdout.write("\n".join([*summary["findings"], f"log: {log_file}", ""]))
         _write_json(arguments.json, summary)
 
-    _attempt(arguments, show_facts, ())
+    _attempt(arguments, prepare, ())
 
 
-def _attempt(arguments: Arguments, work: Callable[[PipelineConfig, Store, str], None], extra: Sequence[str]) -> None:
+def _attempt(arguments: Arguments, prepare: Callable[[PipelineConfig], Work], extra: Sequence[str]) -> None:
+    """Read the whole command line, and only then create the storage folder and the log, and work."""
     log_file = "no log, which was not open yet"
     try:
         _check_json(arguments.json)
         _check_storage(arguments.storage)
+        work = prepare(configure(arguments, extra))
         store = Store(arguments.storage)
         log_file = _log_to_file(store)
-        work(configure(arguments, extra), store, log_file)
+        work(store, log_file)
     except RayrankError as error:
         say(f"error: {error}")
         sys.exit(2)
@@ -120,6 +135,7 @@ def _check_storage(root: str) -> None:
     """A submitted job stands in a folder that Ray throws away after it."""
     if os.environ.get("RAY_ADDRESS") and "://" not in root and not Path(root).expanduser().is_absolute():
         raise StorageError(f"--storage {root} is a relative path: a job on a cluster needs an absolute one, or a URL.")
+    check_root(root)
 
 
 def _check_json(file: str | None) -> None:

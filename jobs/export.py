@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def run(output: str, chosen: str | None, license_name: str, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Export the model and return the job's summary; imports that load torch wait until the settings are validated."""
     from rayrank.bundle.card import gather, model_stage, write_card
-    from rayrank.bundle.export import Bundle, check_output, export, settings_of
+    from rayrank.bundle.export import Bundle, export, settings_of
     from rayrank.bundle.sequence_classification import is_portable
     from rayrank.models.query_typer import load_typer
     from rayrank.models.saved import load_reranker
@@ -27,8 +27,7 @@ def run(output: str, chosen: str | None, license_name: str, config: PipelineConf
     from rayrank.text.pieces import load_tokenizer
     from rayrank.text.words import word_table
 
-    _check_path(output)
-    check_output(output)
+    check_place(output)
     name = _ranker(chosen, config)
     artifact = store.require(model_stage(name, config), config)
     tokenizer = load_tokenizer(store.require("corpus", config).local("tokenizer"))
@@ -94,8 +93,11 @@ def _about_types(labelled: int, has_typer: bool) -> list[str]:
     ]
 
 
-def _check_path(output: str) -> None:
-    """Refuse a relative path on a cluster: a job's working directory is deleted after the job."""
+def check_place(output: str) -> None:
+    """Refuse a folder that is not empty, and a relative one in a submitted job, whose working directory Ray deletes."""
+    from rayrank.bundle.export import check_output
+
+    check_output(output)
     if os.environ.get("RAY_ADDRESS") and not Path(output).is_absolute():
         raise StorageError(f"--output {output} is a relative path: a job on a cluster needs an absolute one.")
 
@@ -106,4 +108,8 @@ if __name__ == "__main__":
     options.add_argument("--model", metavar="RUN", help="the run whose model it is; the last one by default")
     options.add_argument("--license", default="unknown", help="for the model card; default %(default)s")
     arguments = options.parse_args()
-    run_task(arguments, lambda config, store: run(arguments.output, arguments.model, arguments.license, config, store))
+    run_task(
+        arguments,
+        lambda config, store: run(arguments.output, arguments.model, arguments.license, config, store),
+        lambda config: check_place(arguments.output),
+    )

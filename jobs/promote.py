@@ -24,8 +24,6 @@ def run(arguments: Arguments, config: PipelineConfig) -> dict[str, Any]:
     from serve.promotion import Endpoint, promoted, turned_back
     from serve.targets import open_target
 
-    if bool(arguments.model) == arguments.back:
-        raise ConfigError("Name the folder with --model DIR, or go back to the one before with --back.")
     target = open_target(arguments.to)
     live = target.live()
     if arguments.back:
@@ -45,6 +43,18 @@ def run(arguments: Arguments, config: PipelineConfig) -> dict[str, Any]:
     return {"model": settings["model"], "previous": live.model, "findings": findings}
 
 
+def check(arguments: Arguments) -> None:
+    """Refuse options that do not go together."""
+    if bool(arguments.model) == arguments.back:
+        raise ConfigError("Name the folder with --model DIR, or go back to the one before with --back.")
+    if arguments.judgments and not arguments.queries:
+        raise ConfigError(f"--judgments {arguments.judgments} judges nothing: name the queries with --queries FILE.")
+    if "://" not in arguments.to:
+        from serve.targets import open_target
+
+        open_target(arguments.to).live()
+
+
 def _checked(settings: "Settings") -> tuple["Bundle", str]:
     """Open the folder and refuse one that does not score as training did."""
     from rayrank.bundle.export import load
@@ -62,8 +72,6 @@ def _compared(arguments: Arguments, exported: "Bundle", endpoint: Any, config: P
     """Ask the live model the same and refuse one that is worse."""
     from serve.promotion import as_shown, difference, golden_replays, new_scores, read_replays
 
-    if arguments.judgments and not arguments.queries:
-        raise ConfigError(f"--judgments {arguments.judgments} judges nothing: name the queries with --queries FILE.")
     asked = arguments.queries
     replays = read_replays(asked, arguments.judgments) if asked else golden_replays(exported.golden)
     try:
@@ -112,4 +120,4 @@ if __name__ == "__main__":
     options.add_argument("--back", action="store_true", help="return to the model before, without comparing")
     options.add_argument("--force", action="store_true", help="promote a model that ranks worse or cannot be compared")
     arguments = options.parse_args()
-    run_task(arguments, lambda config, store: run(arguments, config))
+    run_task(arguments, lambda config, store: run(arguments, config), lambda config: check(arguments))

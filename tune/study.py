@@ -1,12 +1,10 @@
 """The study: every trial of a sweep, on storage beside the artifacts, so that a killed sweep forgets nothing."""
 
-import fcntl
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import optuna
@@ -20,7 +18,7 @@ from rayrank.core.errors import StorageError
 from tune.busy import Busy
 from tune.spaces import SEED, Changes
 
-FILE, LOCK, NAME = "study.jsonl", "lock", "sweep"
+FILE, NAME = "study.jsonl", "sweep"
 DEV, COST = "dev", "ms_per_query"
 """What is measured: MRR@10 on dev, and the time to score one query's candidates."""
 
@@ -114,22 +112,6 @@ def enqueue(study: Study, points: Iterable[Changes]) -> None:
     for point in points:
         if point not in there:
             study.enqueue_trial(point)
-
-
-@contextmanager
-def alone(folder: Artifact) -> Iterator[None]:
-    """Keep other starts of the same sweep out, where storage is a file system's; whoever is killed lets go of it."""
-    with ExitStack() as held:
-        if folder.is_local:
-            Path(folder.path("")).mkdir(parents=True, exist_ok=True)
-            file = held.enter_context(Path(folder.path(LOCK)).open("w"))
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise _another(folder) from None
-            except OSError:
-                pass  # a file system without locks; the study's own check is left
-        yield
 
 
 def _another(folder: Artifact) -> StorageError:

@@ -18,6 +18,7 @@ from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, RayrankError, TrainingStopped
+from rayrank.core.leases import leased
 from rayrank.core.progress import live, say
 from rayrank.data.digests import varied
 
@@ -28,8 +29,8 @@ TRIALS = 20
 TUNE = "tune"
 
 
-def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
-    """Run what is left of the sweep, write its results, and return them in short."""
+def chosen(arguments: Arguments, config: PipelineConfig) -> tuple["Space", int]:
+    """Return the space and the number of trials that the options ask for; what cannot be used is refused."""
     from tune.spaces import open_space
 
     if not any(getattr(settings, "model", "") == "listwise" for settings in config.runs.values()):
@@ -39,12 +40,17 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
     trials = _num_trials(arguments.trials, len(points) if space.grid else None)
     if arguments.parallel is not None and arguments.parallel < 1:
         raise ConfigError(f"--parallel {arguments.parallel} cannot be used: at least 1.")
+    return space, trials
+
+
+def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
+    """Run what is left of the sweep, write its results, and return them in short."""
+    space, trials = chosen(arguments, config)
     # Imported only now: with Ray and torch behind them they take seconds, and a mistake is answered at once.
     from tune import results
-    from tune.study import alone
 
     folder = results.place(space, config, arguments.cost, store)
-    with alone(folder):
+    with leased(folder, "running this sweep", waits=False):
         return _run(folder, space, arguments, config, store, trials)
 
 
@@ -205,4 +211,4 @@ if __name__ == "__main__":
     options.add_argument("--grid", action="store_true", help="every combination of the space once, none stopped early")
     options.add_argument("--cost", action="store_true", help="two aims: dev MRR@10, and the time to score a query")
     arguments = options.parse_args()
-    run_task(arguments, lambda config, store: run(arguments, config, store))
+    run_task(arguments, lambda config, store: run(arguments, config, store), lambda config: chosen(arguments, config))

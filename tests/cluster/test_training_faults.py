@@ -101,6 +101,32 @@ def test_a_worker_lost_more_often_than_allowed_is_one_sentence(trained: Path, tm
     assert "Traceback" not in said
 
 
+def test_two_jobs_that_train_the_same_model_at_once_train_it_once(trained: Path, tmp_path: Path) -> None:
+    storage = tmp_path / "storage"
+    shutil.copytree(trained, storage)
+    for later in ("pointwise", "listwise"):
+        shutil.rmtree(storage / later)
+    order = command("train_pointwise", storage)
+    first = subprocess.Popen(order, env=UNHURRIED, text=True, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 180
+    while not list(storage.glob("pointwise/*/checkpoints/*")):
+        assert time.monotonic() < deadline
+        assert first.poll() is None
+        time.sleep(0.05)
+
+    second = subprocess.run(order, text=True, stderr=subprocess.PIPE, check=False, timeout=300)
+    _, said = first.communicate(timeout=300)
+
+    assert first.returncode == 0, said
+    assert second.returncode == 0, second.stderr
+    assert re.search(
+        rf"^waiting for \S+, process {first.pid}, which has been training pointwise since 20", second.stderr, re.M
+    )
+    assert "pointwise: the other process has finished it; its model is used" in second.stderr
+    assert_same_end("pointwise", storage, trained)
+    assert not list(storage.glob("pointwise/*/lease-*"))
+
+
 def test_two_workers_have_the_loss_curve_of_one_with_the_whole_batch(
     trained: Path, joining: dict[str, str], tmp_path: Path
 ) -> None:

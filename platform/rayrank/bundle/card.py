@@ -11,6 +11,7 @@ from rayrank.bundle.export import Settings
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import MINILM, PipelineConfig
+from rayrank.core.pretrained import is_hub_name
 from rayrank.core.run_kinds import RunSettings, kind_named
 from rayrank.measure.significance import Comparison, Interval
 from rayrank.reports.table import Row, metrics_table
@@ -134,7 +135,7 @@ def _hub_name(encoder: str) -> str:
     """Return the encoder's name on the hub, or nothing for a folder or a package that has none."""
     if encoder in _PACKAGED:
         return _PACKAGED[encoder]
-    return "" if encoder.startswith(("/", ".", "~", "package:")) else encoder
+    return encoder if is_hub_name(encoder) else ""
 
 
 def _without_folder(source: str) -> str:

@@ -1,10 +1,8 @@
 """Results on storage: content-addressed folders whose manifest is written last. The only module that knows paths."""
 
-import getpass
+import errno
 import json
-import shutil
 import subprocess
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -21,6 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from rayrank.core import flow
 from rayrank.core.config import PipelineConfig
+from rayrank.core.copies import local_copy
 from rayrank.core.errors import MissingArtifact, StorageError
 
 MANIFEST = "manifest.json"
@@ -74,7 +73,7 @@ class Artifact:
         # Another process or thread, here or on another node, may be making the same file; each has its own draft.
         draft = f"{path}.{uuid.uuid4().hex}.tmp"
         try:
-            with _storage_errors(path):
+            with storage_errors(path):
                 filesystem.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
                 with filesystem.open(draft, "wb") as stream:
                     yield stream
@@ -119,7 +118,7 @@ class Artifact:
     def put_folder(self, local: str, name: str) -> None:
         """Store a local folder under a name that nobody else uses: this is no single step, others would see halves."""
         path = self.path(name)
-        with _storage_errors(path):
+        with storage_errors(path):
             self.filesystem.put(local.rstrip("/") + "/", path + "/", recursive=True)
 
     def remove_folder(self, name: str) -> None:
@@ -128,21 +127,9 @@ class Artifact:
             self.filesystem.rm(self.path(name), recursive=True)
 
     def local(self, name: str) -> str:
-        """Return a folder of this artifact on this machine's disk, fetched once if storage is elsewhere."""
-        filesystem, path = self.filesystem, self.path(name)
-        if self.is_local:
-            return path
-        target = Path(tempfile.gettempdir()) / f"rayrank-{getpass.getuser()}" / self.stage / self.key / name
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            draft = tempfile.mkdtemp(dir=target.parent)
-            try:
-                filesystem.get(path.rstrip("/") + "/", draft + "/", recursive=True)
-                with suppress(OSError):  # another worker on this machine was first
-                    Path(draft).rename(target)
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
-        return str(target)
+        """Return a folder of this artifact on the local disk: itself, or a copy that is removed when nobody uses it."""
+        path = self.path(name)
+        return path if self.is_local else local_copy(self.filesystem, path, f"{self.stage}-{self.key}", name)
 
 
 class Store:
@@ -160,10 +147,7 @@ class Store:
             filesystem.pipe_file(probe, b"")
             filesystem.rm_file(probe)
         except Exception as error:  # every storage has its own, such as missing credentials
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise StorageError(
-                f"--storage {root} cannot be written: {reason}; name a folder or bucket that can."
-            ) from None
+            raise _unwritable(root, error) from None
 
     def artifact(self, name: str, config: PipelineConfig) -> Artifact:
         """Return the folder that the result of a stage or a run belongs in, finished or not."""
@@ -211,6 +195,24 @@ class Store:
         return artifact
 
 
+def check_root(root: str) -> None:
+    """Raise if a storage root is of no known protocol or lies below a file; nothing is created."""
+    try:
+        filesystem, path = fsspec.url_to_fs(root)
+        if isinstance(filesystem, LocalFileSystem):
+            place = Path(path).absolute()
+            existing = next(folder for folder in (place, *place.parents) if folder.exists())
+            if not existing.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, f"{existing} is a file")
+    except Exception as error:  # every storage has its own
+        raise _unwritable(root, error) from None
+
+
+def _unwritable(root: str, error: Exception) -> StorageError:
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return StorageError(f"--storage {root} cannot be written: {reason}; name a folder or bucket that can.")
+
+
 def _without_slashes(url: str) -> str:
     """Return a URL without the slashes at its end, but with those that make it one."""
     protocol, separator, path = url.partition("://")
@@ -218,7 +220,7 @@ def _without_slashes(url: str) -> str:
 
 
 @contextmanager
-def _storage_errors(path: str) -> Iterator[None]:
+def storage_errors(path: str) -> Iterator[None]:
     """A full disk or a folder of somebody else's is the user's to mend, not a fault of ours."""
     try:
         yield

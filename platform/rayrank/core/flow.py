@@ -18,6 +18,8 @@ NOISE = "noise"
 """Stands for the scores of the training candidates that the noise filter reads."""
 
 _MODEL = ("encoder", "strm", "input", "training")
+_FOLDERS = ("text.tokenizer", "encoder.name")
+"""Settings that may name a local folder; their section has a fingerprint then."""
 
 
 class Stage(NamedTuple):
@@ -103,12 +105,13 @@ STAGES: dict[str, Stage] = {
         lambda config: (*_learns_from(config), NOISE),
         "jobs.filter_noise",
         ignores=("noise.run",),
+        version=2,
     ),
     "listwise": Stage(
         (*_MODEL, "listwise", "noise"),
         _of_listwise,
         "jobs.train_listwise",
-        version=2,
+        version=3,
         ignores=("noise.run",),
         scores_pairs=True,
     ),
@@ -195,7 +198,9 @@ def _key(name: str, config: PipelineConfig, known: dict[str, str]) -> str:
     if name not in known:
         found = describe(name, config)
         chosen = json.loads(json.dumps(found.settings))
-        for ignored in STAGES[name].ignores if name in STAGES else ():
+        # A local folder counts by the digest of its content; where it is stored does not matter.
+        folders = [each for each in _FOLDERS if chosen.get(each.partition(".")[0], {}).get("fingerprint")]
+        for ignored in (*(STAGES[name].ignores if name in STAGES else ()), *folders):
             section, _, setting = ignored.partition(".")
             del chosen[section][setting]
         ancestry = [_key(each, config, known) for each in found.inputs]

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, a line now and then everywhere else, and always in the log."""
+"""Progress of long work: a bar on a terminal, a line every ten seconds elsewhere; the end is always logged."""
 
 import logging
 import sys
@@ -15,18 +15,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 LINE_EVERY_S = 10.0
 QUICK_S = 1.0
-"""Steps shorter than this go to the log only."""
+"""Work that took less than this is logged, but not shown on the screen."""
 
 log = logging.getLogger("rayrank")
 
 
 def screen() -> TextIO:
-    """Return where the user looks: standard error, or what a job kept of it when it sent that to the log."""
+    """Return the stream that the user reads: standard error, or its copy once a job sends standard error to the log."""
     return _screen or sys.stderr
 
 
 def keep_screen(stream: TextIO) -> None:
-    """Let `screen` be this stream from now on."""
+    """Make `screen` return this stream from now on."""
     global _screen
     _screen = stream
 
@@ -36,25 +36,28 @@ _screen: TextIO | None = None
 
 @cache
 def _console(stream: TextIO) -> Console:
-    # One a stream: a console prints around its own bar, not around another's.
+    # One console per stream: a console prints above its own progress bar, but through the bar of another console.
     return Console(file=stream)
 
 
 def say(message: str) -> None:
-    """Tell the user one thing, on the screen and in the log."""
+    """Show the user a message, on the screen and in the log."""
     log.info(message)
     _console(screen()).print(message, markup=False, highlight=False, soft_wrap=True)
 
 
 Advance = Callable[..., None]
-"""Takes how much was just done and, if there is one, a note on how it goes."""
+"""Takes how many more units are done and, optionally, a note such as the present loss."""
 
 _bars = Lock()
 
 
 @contextmanager
 def progress(label: str, total: int | None, unit: str, before: int = 0) -> Iterator[Advance]:
-    """Show how far some work is, `before` of it done already; the yielded function takes what more was just done."""
+    """Show how much of some work is done; call the yielded function with the number of units just finished.
+
+    `before` units were finished earlier; they count as done, but not for the speed.
+    """
     started = last = time.monotonic()
     done = before
 
@@ -63,19 +66,19 @@ def progress(label: str, total: int | None, unit: str, before: int = 0) -> Itera
         now = time.monotonic()
         done += count
         rate = (done - before) / max(now - started, 1e-9)
-        # What takes longer than a second each has no speed worth telling.
-        told = ", ".join(part for part in (f"{rate:,.0f}/s" if rate >= 1 else "", note) if part)
-        bar.update(task, advance=count, note=told)
+        # A speed is shown only if at least one unit is done per second.
+        details = ", ".join(part for part in (f"{rate:,.0f}/s" if rate >= 1 else "", note) if part)
+        bar.update(task, advance=count, note=details)
         if bar.disable and now - last >= LINE_EVERY_S:
             last = now
             of = f" of {total:,}" if total else ""
             left = f", {(total - done) / rate:,.0f} s left" if total and rate else ""
-            say(f"{label}: {done:,}{of} {unit}{left}{f', {told}' if told else ''}")
+            say(f"{label}: {done:,}{of} {unit}{left}{f', {details}' if details else ''}")
 
     console = _console(screen())
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn(unit), TextColumn("{task.fields[note]}"))
-    # A terminal holds one live bar; work beside it is told in lines.
-    alone = _bars.acquire(blocking=False)
+    # A terminal shows one live bar at a time; other work that runs meanwhile is reported in lines.
+    has_bar = _bars.acquire(blocking=False)
     with Progress(
         TextColumn("{task.description}"),
         *columns,
@@ -83,8 +86,8 @@ def progress(label: str, total: int | None, unit: str, before: int = 0) -> Itera
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not (alone and console.is_terminal),
-        # What others print belongs in the log, where standard error goes.
+        disable=not (has_bar and console.is_terminal),
+        # The output of other code goes to standard error, which a job has sent to the log.
         redirect_stdout=False,
         redirect_stderr=False,
     ) as bar:
@@ -92,7 +95,7 @@ def progress(label: str, total: int | None, unit: str, before: int = 0) -> Itera
         try:
             yield advance
         finally:
-            if alone:
+            if has_bar:
                 _bars.release()
     seconds = time.monotonic() - started
     (say if seconds > QUICK_S else log.info)(f"{label}: {done - before:,} {unit} in {seconds:.1f} s")
@@ -100,7 +103,7 @@ def progress(label: str, total: int | None, unit: str, before: int = 0) -> Itera
 
 @contextmanager
 def live(draw: Callable[[], RenderableType]) -> Iterator[None]:
-    """Show on a terminal what `draw` returns, drawn anew every second; elsewhere the lines others say have to do."""
+    """Show the result of `draw` on a terminal, updated every second; without a terminal nothing is drawn."""
     console = _console(screen())
     if not console.is_terminal or not _bars.acquire(blocking=False):
         yield

@@ -1,4 +1,4 @@
-"""What a configuration names outside of itself, and the digests that tell one content from another."""
+"""Digests of the files and folders that a configuration names: changed content gives the results other keys."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +10,8 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.flow import is_run, run_named, used_runs
 from rayrank.core.overrides import apply
-from rayrank.core.pretrained import content_digest
+from rayrank.core.paths import absolute_path
+from rayrank.core.pretrained import content_digest, resolved
 from rayrank.data.labelled_questions import labels_digest
 
 _folder_digest = cache(content_digest)
@@ -21,11 +22,9 @@ def _run_digest(run: str, config: PipelineConfig) -> str:
         return ""
     try:
         return hashlib.sha256(Path(run).read_bytes()).hexdigest()[:16]
-    except OSError as error:
-        names = ", ".join(config.runs)
-        raise ConfigError(
-            f"The run {run} cannot be read: {error.strerror}; name a TREC run file or one of {names}."
-        ) from None
+    except (OSError, ValueError) as error:  # a ValueError for a path with a zero byte
+        names, reason = ", ".join(config.runs), getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"The run {run} cannot be read: {reason}; name a TREC run file or one of {names}.") from None
 
 
 DIGESTS: Mapping[str, Callable[[PipelineConfig], str]] = {
@@ -36,19 +35,26 @@ DIGESTS: Mapping[str, Callable[[PipelineConfig], str]] = {
         _run_digest(config.evaluate.run, config) + _run_digest(config.evaluate.baseline, config)
     ),
 }
-"""Settings that name a file or folder, whose digest is their section's fingerprint."""
+"""Settings that name a file or folder; the digest of its content is stored as the `fingerprint` of their section."""
+
+_PLACES: Mapping[str, Callable[[PipelineConfig], str]] = {
+    "text.tokenizer": lambda config: resolved(config.text.tokenizer),
+    "encoder.name": lambda config: resolved(config.encoder.name),
+    "typer.labels": lambda config: absolute_path(config.typer.labels) if config.typer.labels else "",
+}
+"""Settings whose local path is made absolute, because Ray workers run in other working directories."""
 
 
 def digested(config: PipelineConfig) -> PipelineConfig:
-    """Return a job's configuration with the digests of all it names, found anew."""
+    """Return a job's configuration with fresh digests of all files and folders it names, and with absolute paths."""
     _folder_digest.cache_clear()
     return _digested(config, DIGESTS, known=())
 
 
 def varied(config: PipelineConfig, changes: Mapping[str, Any]) -> PipelineConfig:
-    """Return a run's configuration with dotted keys replaced, and with the digests of what those name.
+    """Return a configuration with dotted keys replaced, and with the digests of the files and folders they name.
 
-    A folder is looked at once in a job: sweeps ask for the same one many times.
+    A folder is read once per process: a sweep asks for the same one many times.
     """
     known = [name for name, settings in config.runs.items() if getattr(settings, "fingerprint", "")]
     return _digested(apply(config.model_dump(), changes), DIGESTS.keys() & changes.keys(), known)
@@ -56,7 +62,11 @@ def varied(config: PipelineConfig, changes: Mapping[str, Any]) -> PipelineConfig
 
 def _digested(config: PipelineConfig, keys: Iterable[str], known: Sequence[str]) -> PipelineConfig:
     """Return the configuration with new digests of what some keys name, and of the files of runs that have none yet."""
-    found = {f"{key.partition('.')[0]}.fingerprint": DIGESTS[key](config) for key in keys}
+    found: dict[str, str] = {}
+    for key in keys:
+        found[f"{key.partition('.')[0]}.fingerprint"] = DIGESTS[key](config)
+        if key in _PLACES:
+            found[key] = _PLACES[key](config)
     for name in used_runs(config):
         name, settings, kind = run_named(name, config)
         if "fingerprint" in type(settings).model_fields and name not in known:

@@ -1,4 +1,4 @@
-"""Queries and judgments checked against each other, before any passage is known."""
+"""Queries and judgments, checked against each other before any passage is read."""
 
 import re
 from collections import defaultdict
@@ -19,7 +19,7 @@ class Judged(NamedTuple):
     queries: list[Query]
     judgments: list[Judgment]
     num_same_text: int
-    """Queries outside train whose text is also a training query's: kept, but worth knowing."""
+    """Queries of other splits that have the same text as a training query; they are kept, and the user is told."""
 
 
 def read_judged(source: Source, name: str, problems: Problems) -> Judged:
@@ -50,7 +50,7 @@ def _readable(rows: Iterator[Row | Malformed], problems: Problems) -> Iterator[R
 
 
 def _splits(queries: list[Query], judgments: list[Judgment], problems: Problems) -> dict[str, str]:
-    """Return the one split of each query: its own, else its judgments'."""
+    """Return one split for each query: its own if it names one, otherwise that of its judgments."""
     claims: dict[str, set[str]] = defaultdict(set)
     pairs = [(query.query_id, query.split) for query in queries]
     pairs += [(judgment.query_id, judgment.split) for judgment in judgments]
@@ -67,7 +67,7 @@ def _splits(queries: list[Query], judgments: list[Judgment], problems: Problems)
 
 
 def _texts(queries: list[Query], splits: dict[str, str], problems: Problems) -> dict[str, Query]:
-    """Return the first query with text of each id, of those in the split it stays in where there are any."""
+    """Return one query for each id: the first one with text, preferably from the split that the id was given."""
     texts: dict[str, Query] = {}
     places: set[tuple[str, str]] = set()
     for query in queries:
@@ -77,7 +77,7 @@ def _texts(queries: list[Query], splits: dict[str, str], problems: Problems) -> 
             problems.add("empty_queries", [query.query_id])
         else:
             first = texts.setdefault(query.query_id, query)
-            # Splits may number their queries each from one: the text has to go with the split's judgments.
+            # Each split may number its queries from 1: the text must come from the same split as the judgments.
             if query.split != first.split and query.split == splits[query.query_id]:
                 texts[query.query_id] = query
         places.add((query.query_id, query.split))
@@ -95,7 +95,7 @@ def _known(
         if query_id not in named:
             problems.add("unknown_queries", [f"query {query_id}, passage {judgment.passage_id}"])
         elif query_id not in texts or judgment.split != splits[query_id]:
-            continue  # goes with a query that was left out, or with a shared one's other split
+            continue  # its query was left out, or stays in another split
         elif pair in pairs:
             problems.add("duplicate_judgments", [f"query {query_id}, passage {judgment.passage_id}"])
         else:

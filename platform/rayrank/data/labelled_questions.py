@@ -1,4 +1,4 @@
-"""Questions with their types in a file of lines: `TYPE:subtype question`, as TREC's, or `type<TAB>question`."""
+"""Files of questions labelled with types, one per line: `TYPE:subtype question` as in TREC, or `type<TAB>question`."""
 
 import hashlib
 import re
@@ -16,7 +16,7 @@ TREC = {
     "LOC": "location",
     "NUM": "numeric",
 }
-"""TREC's coarse types in the words of the re-ranker's input; other types stay as they are."""
+"""TREC's coarse types, and the words for them in the re-ranker's input; other types are not translated."""
 
 _COARSE = re.compile(r"([^\s:]+):\S* +(\S.*)")
 _TABBED = re.compile(r" *([^\t]*[^\t ]) *\t\s*(\S.*)")
@@ -30,7 +30,7 @@ class Labelled(NamedTuple):
 
 
 def read_labelled(file: str, key: str) -> list[Labelled]:
-    """Return a file's questions; `key` is the setting or the option to name when it cannot be used."""
+    """Return a file's questions; `key` is the setting or option that an error message names."""
     lines = enumerate(_decoded(_content(file, key)).split("\n"), 1)
     rows = [_parse(line, f"{key}={file} line {number}") for number, line in lines if line.strip()]
     if not rows:
@@ -39,12 +39,12 @@ def read_labelled(file: str, key: str) -> list[Labelled]:
 
 
 def labels_digest(file: str, key: str) -> str:
-    """Return what tells a file of labels from any other, wherever it lies and however it is compressed."""
+    """Return a digest of a file's uncompressed content."""
     return hashlib.sha256(_content(file, key)).hexdigest()[:16]
 
 
 def type_names(types: Sequence[str], key: str) -> list[str]:
-    """Return the different types, sorted; less than two cannot be told apart."""
+    """Return the different types, sorted; a classifier needs at least two."""
     names = sorted(set(types))
     if len(names) < 2:
         raise ConfigError(f"{key} has questions of the type {names[0]} only: name labels of two types at least.")
@@ -66,7 +66,7 @@ def _decoded(content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        # TREC's own files are Latin-1, in which every byte is a letter.
+        # TREC's own files are Latin-1; decoding from it never fails.
         return content.decode("latin-1")
 
 

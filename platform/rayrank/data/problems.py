@@ -1,4 +1,4 @@
-"""Flawed rows of a dataset: counted, named, and stopped at or left out as the configuration decides."""
+"""Flawed rows of a dataset: they are counted, and the configuration decides whether to stop or to leave them out."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ EXAMPLES = 5
 
 
 class Kind(NamedTuple):
-    """A way to be flawed: the setting that decides about it, and what to call one and several of them."""
+    """A kind of flaw: the setting that decides whether to stop, and the words for one flawed row and for several."""
 
     setting: str
     one: str
@@ -33,13 +33,13 @@ KINDS = {
 
 
 class Counted:
-    """Flawed rows by kind: how many, and the first few."""
+    """Flawed rows by kind: their number, and the first few as examples."""
 
     def __init__(self) -> None:
         self.counts: dict[str, dict[str, Any]] = {}
 
     def add(self, kind: str, examples: Iterable[str], count: int | None = None) -> None:
-        """Record flawed rows; `count` is given where `examples` are only some of them."""
+        """Record flawed rows; give `count` if `examples` are only some of them."""
         names = list(examples)
         entry = self.counts.setdefault(kind, {"count": 0, "examples": []})
         entry["count"] += len(names) if count is None else count
@@ -47,23 +47,23 @@ class Counted:
 
 
 class Problems(Counted):
-    """Flawed rows, and what the configuration decides about them."""
+    """Flawed rows, and the settings that decide whether to stop at them."""
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__()
         self._config = config
 
     def add_malformed(self, row: Malformed) -> None:
-        """Record a line that cannot be read; where config says stop there is nothing to wait for."""
+        """Record a line that cannot be read, and stop at once if the configuration says so."""
         self.add("malformed", [f"{row.file} line {row.line}: {row.reason}"])
         self.stop_if_decided()
 
     def stops_at(self, kind: str) -> bool:
-        """Tell whether the configuration says to stop at this kind."""
+        """Return whether the configuration says to stop at this kind."""
         return bool(getattr(self._config, KINDS[kind].setting) == "stop")
 
     def stop_if_decided(self) -> None:
-        """Raise, as one sentence, the first kind found that the configuration says to stop at."""
+        """Raise an error for the first kind of flaw that was found and that the configuration says to stop at."""
         for kind, entry in self.counts.items():
             if entry["count"] and self.stops_at(kind):
                 raise ProblemsFound(
@@ -72,7 +72,7 @@ class Problems(Counted):
                 )
 
     def report(self) -> dict[str, dict[str, Any]]:
-        """Tell the user what was left out and return it for the manifest."""
+        """Show the user which rows were left out, and return their counts and examples for the manifest."""
         found = {kind: entry for kind, entry in self.counts.items() if entry["count"]}
         for kind, entry in found.items():
             say(f"dataset: left out {_amount(kind, entry)}")

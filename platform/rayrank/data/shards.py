@@ -13,11 +13,11 @@ from rayrank.core.artifacts import Artifact
 from rayrank.core.progress import progress
 
 HASHES_AT_ONCE = 1 << 25
-"""Eight bytes each; a larger corpus is looked through in several rounds."""
+"""How many 8-byte hashes are in memory at once; a larger corpus is read several times."""
 
 
 def repeated_rows(artifact: Artifact, names: list[str], num_passages: int) -> dict[str, list[int]]:
-    """Return for each shard the rows whose passage id stood earlier in the corpus."""
+    """Return for each shard the rows whose passage id occurs earlier in the corpus."""
     repeated: dict[str, list[int]] = defaultdict(list)
     rounds = -(-num_passages // HASHES_AT_ONCE)
     with progress("corpus: check ids", rounds * len(names), "shards") as advance:
@@ -40,7 +40,7 @@ def _hashes_seen_twice(
 
 
 def _rows_seen_before(artifact: Artifact, names: list[str], suspects: np.ndarray) -> Iterator[tuple[str, list[int]]]:
-    """Yield rows whose id, not only its hash, occurred before."""
+    """Yield rows whose id occurred before; equal hashes alone do not count."""
     seen: set[str] = set()
     for name in names:
         for start, ids, hashes in _hashed_ids(artifact, name):
@@ -82,7 +82,7 @@ def num_rows(artifact: Artifact, name: str) -> int:
 
 
 def present_ids(artifact: Artifact, names: list[str], wanted: set[str]) -> set[str]:
-    """Return those of the wanted passage ids that the corpus has."""
+    """Return the wanted passage ids that exist in the corpus."""
     values = pa.array(sorted(wanted), pa.string())
     found: set[str] = set()
     with progress("corpus: check judgments", len(names), "shards") as advance:

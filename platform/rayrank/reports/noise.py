@@ -1,7 +1,8 @@
-"""Noise reduction in figures: what the filter removes at which threshold, and what that costs.
+"""Noise reduction in figures: how many candidates the filter removes at each threshold, and what that costs.
 
-A negative here is a candidate that nobody judged relevant: what the lists draw from. The filter takes away those
-that the pointwise model finds relevant; where the truth is known, most of them should be answers nobody labelled.
+A negative here is a candidate that is not judged relevant: the lists draw their negatives from these. The filter
+removes the unjudged ones that the pointwise model finds relevant, and keeps those that were judged irrelevant. Where
+the true answers are known, most of the removed candidates should be answers that nobody labelled.
 """
 
 from collections import Counter
@@ -139,15 +140,16 @@ class _Tally:
             self._add_at(place, threshold, rows, before)
 
     def _add_at(self, place: int, threshold: float, rows: _Rows, before: NDArray[np.int64]) -> None:
-        gone = removed(rows.scores, rows.relevant, threshold)
+        gone = removed(rows.scores, rows.judged, threshold)
+        above = removed(rows.scores, np.zeros_like(rows.judged), threshold)
         lost = np.bincount(rows.of_query[gone], minlength=len(rows.query_ids))
         counts = self._points[place]
         counts["removed"] += int(gone.sum())
         counts["ranks"] += int(rows.ranks[gone].sum(dtype=np.int64))
         counts["emptied"] += int(((lost == before) & (before > 0)).sum())
         counts["halved"] += int((2 * lost > before).sum())
-        nobody = np.zeros_like(rows.relevant)
-        counts["positives_above"] += int((removed(rows.scores, nobody, threshold) & rows.relevant).sum())
+        counts["positives_above"] += int((above & rows.relevant).sum())
+        counts["judged_irrelevant_kept"] += int((above & rows.judged & ~rows.relevant).sum())
         if rows.hidden is not None:
             counts["hidden_removed"] += int((gone & rows.hidden).sum())
         _add_by_type(self._by_type[place], rows.types, lost)
@@ -166,6 +168,7 @@ class _Tally:
             "num_queries_without_negatives": counts["emptied"],
             "num_queries_halved": counts["halved"],
             "mean_negatives_left": _share(totals["negatives"] - counts["removed"], len(self.query_ids)),
+            "num_judged_irrelevant_kept": counts["judged_irrelevant_kept"],
             "num_positives_above": counts["positives_above"],
             "num_positives_below": totals["positives"] - counts["positives_above"],
             "share_positives_above": _share(counts["positives_above"], totals["positives"]),

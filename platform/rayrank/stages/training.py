@@ -12,6 +12,8 @@ from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PhaseConfig, PipelineConfig
 from rayrank.core.errors import ConfigError
+from rayrank.core.leases import leased
+from rayrank.core.progress import say
 from rayrank.models.encoder import load_encoder
 from rayrank.models.saved import save
 from rayrank.text.pieces import load_tokenizer
@@ -25,30 +27,37 @@ def train(
     stage: str, settings: PhaseConfig, setup: Setup, config: PipelineConfig, store: Store, *,
     report: Report | None = None, **facts: object,
 ) -> Artifact:  # fmt: skip
-    """Return a training stage's artifact: model/, log.jsonl and tensorboard/; its manifest has these facts as well."""
+    """Return a training stage's artifact: model/, log.jsonl and tensorboard/; its manifest has these facts as well.
+
+    If another process is training the same artifact, wait for it and return its result.
+    """
     if done := store.find(stage, config):
         done.remove_folder(RUN)  # who finished it may have been killed before that
         return done
-    started = time.monotonic()
     artifact = store.artifact(stage, config)
     for needed in flow.inputs(stage, config):
         store.require(needed, config)
     # Cheap, and a name that cannot be loaded or a layer that is not there is then one sentence, not a lost worker.
     shape = load_encoder(config.encoder, None).base.config
     _check_fit(config, shape, reads_pairs="input" in flow.STAGES[stage].sections)
-    start_ray()
-    trained = run_phase(
-        partial(setup, config, store),
-        settings,
-        training=config.training,
-        resources=config.resources,
-        artifact=artifact,
-        label=stage,
-        report=report,
-    )
-    save(artifact, shape, trained.weights)
-    store.finish(artifact, config, started, {**facts, **trained.facts})
-    artifact.remove_folder(RUN)
+    with leased(artifact, f"training {stage}"):
+        if done := store.find(stage, config):
+            say(f"{stage}: the other process has finished it; its model is used")
+            return done
+        started = time.monotonic()
+        start_ray()
+        trained = run_phase(
+            partial(setup, config, store),
+            settings,
+            training=config.training,
+            resources=config.resources,
+            artifact=artifact,
+            label=stage,
+            report=report,
+        )
+        save(artifact, shape, trained.weights)
+        store.finish(artifact, config, started, {**facts, **trained.facts})
+        artifact.remove_folder(RUN)
     return artifact
 
 

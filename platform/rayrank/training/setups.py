@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import DatasetError
-from rayrank.data.pair_set import relevant_pairs
+from rayrank.data.pair_set import PairSet
 from rayrank.models.batches import PairTexts
 from rayrank.models.encoder import Encoder, load_encoder
 from rayrank.models.pretraining import PretrainingModel, build
@@ -76,10 +76,10 @@ def listwise(config: PipelineConfig, store: Store) -> tuple[Reranker, Listwise]:
 
 
 def denoised(config: PipelineConfig, store: Store) -> Iterator[pa.Table]:
-    """Yield the training candidates that stay: D', the lists without what is likely to be an unlabelled answer."""
-    relevant = relevant_pairs(store.require("corpus", config).read_table("judgments.parquet"))
+    """Yield the training candidates that stay: D', the lists without unjudged candidates that are likely answers."""
+    judged = PairSet(store.require("corpus", config).read_table("judgments.parquet"))
     for scored in read_candidates(store.require("noise", config), "train"):
-        gone = removed(scored["score"].to_numpy(), relevant.marks(scored), config.noise.threshold)
+        gone = removed(scored["score"].to_numpy(), judged.marks(scored), config.noise.threshold)
         yield scored.filter(pa.array(~gone))
 
 

@@ -80,6 +80,15 @@ def test_the_base_model_is_named_as_the_hub_names_it_or_not_at_all(encoder: str,
     assert "/home/" not in card
 
 
+def test_a_relative_folder_is_no_base_model_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models" / "enc").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+
+    card = write_card(replace(ORIGIN, encoder="models/enc"), SETTINGS, portable=True)
+
+    assert "base_model" not in front_matter(card)
+
+
 def test_the_card_tells_the_training_and_the_figures() -> None:
     card = write_card(ORIGIN, SETTINGS, portable=True)
 

@@ -1,14 +1,16 @@
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pyarrow as pa
@@ -256,6 +258,62 @@ def test_workers_that_fetch_at_once_all_get_the_whole_folder(memory: str, folder
         found = list(pool.map(fetch, artifacts))
     assert found == [{"top.txt": "top", "deep/deeper/low.txt": "low"}] * 8
     assert [path.name for path in Path(artifacts[0].local("lucene")).parent.iterdir()] == ["lucene"]
+
+
+COPYING = """
+import sys
+from rayrank.core.artifacts import Artifact
+
+print(Artifact("simplecache::file://" + sys.argv[1], "index", "key").local("lucene"), flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def copying(tmp_path: Path, folder: Path, disk: Path) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+    """Starts processes that copy a folder from storage that is not local, and end when they are sent a line."""
+    shutil.copytree(folder, tmp_path / "store" / "index" / "key" / "lucene")
+    running = []
+
+    def start() -> subprocess.Popen[str]:
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        order = [sys.executable, "-c", COPYING, str(tmp_path / "store")]
+        running.append(subprocess.Popen(order, text=True, env={**os.environ, "TMPDIR": str(disk)}, **pipes))
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def test_a_copy_lasts_as_long_as_a_process_that_uses_it(
+    copying: Callable[[], subprocess.Popen[str]], disk: Path
+) -> None:
+    first, second = copying(), copying()
+    (place,) = {process.stdout.readline().strip() for process in (first, second) if process.stdout}
+    whole = {"top.txt": "top", "deep/deeper/low.txt": "low"}
+    first.communicate("\n", timeout=30)
+    assert contents(place) == whole
+    second.communicate("\n", timeout=30)
+    assert list(disk.glob("rayrank-*/*")) == []
+
+
+def test_a_copy_of_a_killed_process_is_removed_by_the_next_one(
+    copying: Callable[[], subprocess.Popen[str]], disk: Path
+) -> None:
+    killed = copying()
+    assert killed.stdout
+    place = killed.stdout.readline().strip()
+    killed.kill()
+    killed.wait()
+    left = next(disk.glob("rayrank-*/*"))
+    left.rename(left.with_name("of-another-artifact"))
+    following = copying()
+    assert following.stdout
+    assert following.stdout.readline().strip() == place
+    following.communicate("\n", timeout=30)
+    assert list(disk.glob("rayrank-*/*")) == []
 
 
 @pytest.mark.parametrize("prefix", ["", "file://"])

@@ -1,6 +1,7 @@
 """A folder of weights is known by what it holds, a name on the hub or in a package by itself."""
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from jobs.entry import configure, parser
 from rayrank.core import flow
 from rayrank.core.config import MINILM, PipelineConfig
 from rayrank.core.errors import ConfigError
-from rayrank.core.pretrained import content_digest
+from rayrank.core.pretrained import content_digest, locate
+from rayrank.data.digests import varied
 
 
 def folder(place: Path, weights: bytes = b"weights") -> str:
@@ -35,6 +37,12 @@ def test_names_stand_for_their_content(name: str) -> None:
     assert content_digest(name, "encoder.name") == ""
 
 
+@pytest.mark.parametrize("name", ["", "~nobody-has-this-name/model", "a" * 300, "/" + "a" * 300, "models/\0"])
+def test_a_name_that_no_folder_can_have_is_no_fault(name: str) -> None:
+    with suppress(ConfigError):
+        assert content_digest(name, "encoder.name") == ""
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"text\.tokenizer=.*/none cannot be found: there is no folder"):
         content_digest(str(tmp_path / "none"), "text.tokenizer")
@@ -53,3 +61,57 @@ def test_weights_that_were_trained_anew_in_their_folder_make_other_results(tmp_p
 
     for stage in ("corpus", "pretrain", "listwise"):
         assert flow.key(stage, configured(place)) != flow.key(stage, before), stage
+
+
+NAMES = ["models/enc", "./models/enc", "models/../models/enc", "enc"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_relative_folder_counts_by_its_content(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder(tmp_path / "models" / "enc")
+    (tmp_path / "enc").symlink_to(tmp_path / "models" / "enc")
+    monkeypatch.chdir(tmp_path)
+    before = configured(name)
+    assert before.encoder.fingerprint
+    assert before.text.fingerprint
+
+    (tmp_path / "models" / "enc" / "inside" / "model.safetensors").write_bytes(b"trained anew")
+
+    for stage in ("corpus", "pretrain", "listwise"):
+        assert flow.key(stage, configured(name)) != flow.key(stage, before), stage
+
+
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_workers_in_another_folder_find_what_a_relative_name_meant(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = folder(tmp_path / "models" / "enc")
+    (tmp_path / "labels.txt").write_text("LOC:city Where is it ?\n")
+    monkeypatch.chdir(tmp_path)
+    config = configured(name)
+    labelled = varied(config, {"typer.labels": "labels.txt", "encoder.name": name})
+    monkeypatch.chdir("/")
+
+    for found in (config, labelled):
+        assert Path(locate(found.encoder.name, "encoder.name")) == Path(place)
+        assert Path(locate(found.text.tokenizer, "text.tokenizer")) == Path(place)
+    assert labelled.typer.labels == str(tmp_path / "labels.txt")
+
+
+def test_where_a_folder_lies_is_in_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here" / "models").mkdir(parents=True)
+    folder(tmp_path / "here" / "models" / "enc")
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    found = []
+    for place, name in (("here", "models/enc"), ("there", "models/enc"), ("there", str(tmp_path / "there/models/enc"))):
+        monkeypatch.chdir(tmp_path / place)
+        config = configured(name)
+        found.append({stage: flow.key(stage, config) for stage in flow.FLOW})
+
+    assert found[0] == found[1] == found[2]
+
+
+def test_two_names_on_the_hub_are_two_encoders() -> None:
+    first, second = (configured(name) for name in ("owner/one", "owner/two"))
+    assert flow.key("corpus", first) != flow.key("corpus", second)
+    assert flow.key("pretrain", first) != flow.key("pretrain", second)

@@ -75,11 +75,11 @@ def random_scores(seed, num_queries=50, depth=20):
     st.floats(0.001, 1),
     st.floats(0.001, 1),
 )
-def test_labelled_positives_stay_and_a_higher_threshold_removes_no_more(scores, relevant, one, other):
+def test_judged_candidates_stay_and_a_higher_threshold_removes_no_more(scores, judged, one, other):
     low, high = sorted((one, other))
-    assert not removed(scores, relevant, low)[relevant].any()
-    assert not (removed(scores, relevant, high) & ~removed(scores, relevant, low)).any()
-    assert not removed(scores, relevant, 1.0).any()
+    assert not removed(scores, judged, low)[judged].any()
+    assert not (removed(scores, judged, high) & ~removed(scores, judged, low)).any()
+    assert not removed(scores, judged, 1.0).any()
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.5, 0.9, 0.999])
@@ -113,6 +113,7 @@ def test_every_fact_of_a_case_worked_by_hand():
             "num_queries_without_negatives": 1,
             "num_queries_halved": 2,
             "mean_negatives_left": 4 / 3,
+            "num_judged_irrelevant_kept": 0,
             "num_positives_above": 1,
             "num_positives_below": 1,
             "share_positives_above": 1 / 2,
@@ -123,6 +124,17 @@ def test_every_fact_of_a_case_worked_by_hand():
         }
     )
     assert facts["types"] == {"(none)": {"num_negatives": 3}, "person": {"num_negatives": 4}}
+
+
+def test_a_candidate_that_was_judged_irrelevant_is_kept_and_counted():
+    judgments = pa.concat_tables([JUDGED, judged(("q1", "c"), ("q1", "d"), relevance=0)])
+    facts = report([HAND], judgments, TYPES, 0.9, HIDDEN)
+    at = facts["at_threshold"]
+    # (q1, c) was judged 0 and scores 0.92; (q1, d) and (q3, f) were judged 0 and score below the threshold.
+    assert (at["num_removed"], at["num_judged_irrelevant_kept"], facts["num_judged_irrelevant"]) == (2, 1, 3)
+    assert facts["num_negatives"] == 7
+    assert at["precision"] == 1.0
+    assert "1 candidates that were judged irrelevant score above it and are kept" in noise_table.markdown(facts)
 
 
 def test_a_threshold_of_one_removes_nothing_and_is_shown():

@@ -22,7 +22,7 @@ from tune.halving import filled, ladder
 from tune.placement import rooms
 from tune.search import StudySearch
 from tune.spaces import Changes, Space, open_space
-from tune.study import FILE, Record, alone, enqueue, open_storage, open_study, records, trial_name
+from tune.study import FILE, Record, enqueue, open_storage, open_study, records, trial_name
 from tune.sweep import _own_sentence, _shared
 from tune.trial import reason
 
@@ -233,13 +233,6 @@ def test_of_two_sweeps_on_one_study_the_later_to_write_is_told(folder: Artifact,
         second.on_trial_complete("b", finished(0.3))
 
     assert [record.dev for record in records(search(folder, space).study)] == [0.5]
-
-
-def test_the_same_sweep_is_not_started_beside_itself_and_can_be_after_it(folder: Artifact) -> None:
-    with alone(folder), pytest.raises(StorageError, match=r"Another sweep writes to .*: wait for it"), alone(folder):
-        pass
-    with alone(folder):
-        pass
 
 
 def test_a_reason_that_a_killed_driver_wrote_too_early_is_none(folder: Artifact, space: Space) -> None:

@@ -1,4 +1,4 @@
-"""Sources of passages, queries and judgments: `open_source` makes one, `fingerprint` says which it is."""
+"""Sources of passages, queries and judgments: `open_source` opens one, `fingerprint` digests its content."""
 
 import hashlib
 import json
@@ -10,6 +10,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from rayrank.core.config import TYPE_FIELD, DatasetConfig
 from rayrank.core.errors import ConfigError, DatasetError
+from rayrank.core.paths import absolute_path
 from rayrank.core.progress import progress
 from rayrank.data.sources.beir import Beir
 from rayrank.data.sources.car import Car
@@ -29,7 +30,7 @@ KINDS: dict[str, Callable[[str], Source]] = {
     "car": Car,
     "irds": Irds,
 }
-"""What may stand before the colon of `dataset.source`; `demo` stands alone."""
+"""The kinds of `dataset.source`, written KIND:PATH; `demo` has no path."""
 
 
 def open_source(config: DatasetConfig) -> Source:
@@ -57,11 +58,9 @@ def open_source(config: DatasetConfig) -> Source:
 
 
 def absolute(source: str) -> str:
-    """Return `dataset.source` with a local path made absolute: workers may stand in another folder."""
+    """Return `dataset.source` with a local path made absolute, because workers run in other working directories."""
     kind, colon, path = source.partition(":")
-    if kind in ("demo", "irds") or not path or "://" in path:
-        return source
-    return f"{kind}{colon}{Path(path).expanduser().absolute()}"
+    return source if kind in ("demo", "irds") or not path else f"{kind}{colon}{absolute_path(path)}"
 
 
 def fingerprint(source: Source) -> str:
@@ -76,7 +75,7 @@ def candidates_digest(source: Source) -> str:
 
 def _digest(source: Source, files: list[str]) -> str:
     digest = hashlib.sha256()
-    # JSON keeps the pieces apart.
+    # As JSON, so that no two lists of values are written as the same bytes.
     digest.update(json.dumps([type(source).__name__, source.identity()]).encode())
     with progress("fingerprint", len(files), "files") as advance:
         for path in files:
@@ -88,7 +87,7 @@ def _digest(source: Source, files: list[str]) -> str:
 def _content(path: str) -> str:
     filesystem, name = fsspec.url_to_fs(path)
     if not isinstance(filesystem, LocalFileSystem):
-        # A storage service knows its objects' versions; reading them all would take hours.
+        # An object store has a version or checksum for each object; reading all of them would take hours.
         return str(filesystem.ukey(name))
     try:
         with Path(name).open("rb") as stream:

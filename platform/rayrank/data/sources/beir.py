@@ -13,7 +13,7 @@ from rayrank.data.sources.source import Part, Source
 
 
 class Beir(Source):
-    """A BEIR folder; a title goes before its text, and a field of a query's `metadata` is its type."""
+    """A BEIR folder; a passage is its title and its text, and a field of a query's `metadata` is the query type."""
 
     def __init__(self, folder: str, type_field: str = TYPE_FIELD) -> None:
         self._type_field = type_field
@@ -35,7 +35,7 @@ class Beir(Source):
         for query in rows(Part(self.query_file), self._query):
             typed |= isinstance(query, Query) and query.query_type != ""
             yield query
-        # Datasets without types are common, but somebody who names a field expects some.
+        # Without types there is no error, unless the user has named the field that should hold them.
         if not typed and self._type_field != TYPE_FIELD:
             raise DatasetError(
                 f"dataset.type_field={self._type_field} is in the metadata of no query of {self.query_file}: name a "

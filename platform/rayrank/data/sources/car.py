@@ -16,7 +16,7 @@ from rayrank.data.sources.locate import find_all
 from rayrank.data.sources.source import Part, Source
 
 LARGEST = 1 << 26
-"""More bytes than any one text has; a damaged length asks for more."""
+"""Bytes: no text is longer, so a larger length field means that the file is damaged."""
 
 PARAGRAPHS = ("**/*paragraphs*.cbor", "**/*paragraphcorpus*.cbor", "**/*.cbor.paragraphs")
 OUTLINES = ("**/*outlines*.cbor", "**/*.cbor.outlines")
@@ -25,8 +25,8 @@ OUTLINES = ("**/*outlines*.cbor", "**/*.cbor.outlines")
 class Car(Source):
     """A TREC-CAR folder; a query is a page's title and the headings down to one of its sections.
 
-    Of several kinds of judgments side by side the hierarchical ones are read, which name sections
-    by their whole path. A benchmark's own paragraphs are in the paragraph corpus too, so they repeat.
+    If there are several kinds of judgments, the hierarchical ones are read, which name a section by its whole path.
+    The paragraphs of a benchmark are in the paragraph corpus as well, so passages repeat.
     """
 
     repeats_passages: ClassVar[bool] = True
@@ -42,7 +42,7 @@ class Car(Source):
         return [*self.paragraphs, *self.outlines, *self.qrels]
 
     def identity(self) -> str:
-        # A folder's name may decide a split, and the files' contents do not tell it.
+        # The names of folders may decide the splits, and a digest of the files' contents does not cover names.
         return " ".join(self._split(path) for path in [*self.outlines, *self.qrels])
 
     def parts(self, part_bytes: int) -> list[Part]:
@@ -71,7 +71,7 @@ class Car(Source):
             yield from rows(Part(path), lambda line, split=split: trec_judgment(line, split))  # type: ignore[misc]
 
     def _split(self, path: str) -> str:
-        """Return the split that the file, or else the nearest of its folders in the dataset, names."""
+        """Return the split named by the file, or else by the nearest folder around it in the dataset."""
         inside = PurePosixPath(self.root).name + path.partition(self.root)[2]
         for name in reversed(inside.split("/")):
             if "test" in name:
@@ -84,7 +84,7 @@ class Car(Source):
 
 
 class _Guarded:
-    """A file whose end in the middle of a record is an error: the C decoder would wait there for ever."""
+    """A file that raises an error if it ends in the middle of a record, where the C decoder would loop forever."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.buffer = io.BufferedReader(stream, 1 << 20)  # type: ignore[type-var]
@@ -94,7 +94,7 @@ class _Guarded:
         try:
             data = self.buffer.peek(size)[:size]
         except EOFError as error:
-            # The parser takes an EOFError for the end of the records.
+            # The parser would take an EOFError as the end of the records.
             raise ValueError(str(error)) from None
         self.at_end = not data
         return data
@@ -118,7 +118,7 @@ def _records(path: str, read: Callable[[_Guarded], Iterator[Any]]) -> Iterator[A
             for record in read(_Guarded(stream)):
                 number += 1
                 yield record
-        # The decoder and the parser raise anything from IndexError to SystemError on damaged bytes.
+        # On damaged bytes the decoder and the parser raise anything from IndexError to SystemError.
         except Exception as error:
             raise DatasetError(
                 f"The file {path} is damaged, or not what its name says, after {number} records "

@@ -1,4 +1,4 @@
-"""Fields of a row, each checked; what is wrong becomes a BadRow that says why."""
+"""Parsers for the fields of a row; a field that cannot be used raises a BadRow that says why."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ def json_object(line: str) -> dict[str, Any]:
 
 
 def text_field(row: dict[str, Any], name: str, default: str | None = None) -> str:
-    """Return a field that must be text; numbers pass for ids."""
+    """Return a field that must be text; a whole number is converted, because ids are often written as numbers."""
     value = row.get(name, default)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -30,7 +30,7 @@ def text_field(row: dict[str, Any], name: str, default: str | None = None) -> st
     try:
         value.encode()
     except UnicodeEncodeError:
-        # JSON can escape half a surrogate pair, which no storage can hold.
+        # JSON can escape half of a surrogate pair, which cannot be encoded as UTF-8.
         raise BadRow(f"the field {name!r} is not whole Unicode text") from None
     return value
 
@@ -41,7 +41,7 @@ def id_field(row: dict[str, Any], name: str) -> str:
 
 
 def usable_id(text: str, what: str) -> str:
-    """Return an id that a run file can hold."""
+    """Return an id if it can be written to a run file: not empty, without white space."""
     if not text.strip():
         raise BadRow(f"the {what} is empty")
     if text.split() != [text]:
@@ -50,7 +50,7 @@ def usable_id(text: str, what: str) -> str:
 
 
 def tab_fields(line: str, *names: str) -> list[str]:
-    """Return a row's tab-separated fields, one for each name; the first is an id."""
+    """Return a row's tab-separated fields, one for each name; the first must be an id."""
     fields = line.split("\t")
     if len(fields) != len(names):
         raise BadRow(f"{len(fields)} tab-separated fields, not {', '.join(names)}")

@@ -1,4 +1,4 @@
-"""Any dataset of the ir_datasets package."""
+"""Datasets of the ir_datasets package."""
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +11,7 @@ from rayrank.data.sources.source import Part, Source
 
 
 class Irds(Source):
-    """A dataset by its ir_datasets name; one without judgments of its own stands for its direct children."""
+    """A dataset by its ir_datasets name; if it has no judgments of its own, those of its direct children are read."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -29,7 +29,8 @@ class Irds(Source):
         return f"{self.name} {_package().__version__}"
 
     def parts(self, part_bytes: int) -> list[Part]:
-        # The package knows how many documents there are only after a first read; a second try must find the same parts.
+        # One part: the package knows the number of documents only after it has read them once, and a job that is run
+        # again must find the same parts.
         return [Part(self.name)]
 
     def passages(self, part: Part) -> Iterator[Passage | Malformed]:

@@ -1,4 +1,4 @@
-"""Lines of plain or compressed files on any fsspec storage, in byte ranges, with true line numbers."""
+"""Lines of plain or compressed files on any fsspec storage: read in byte ranges, numbered within the whole file."""
 
 import gzip
 import lzma
@@ -19,18 +19,18 @@ COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
 class BadRow(Exception):
-    """Why a row could not be read; `rows` turns it into a Malformed that knows the place."""
+    """The reason why a row cannot be read; `rows` turns it into a Malformed with file and line."""
 
 
 class Line(NamedTuple):
-    """One line without its end, and how many lines of its part came before it."""
+    """One line without its line end, and how many lines of its part come before it."""
 
     offset: int
     data: bytes
 
 
 def split_bytes(path: str, part_bytes: int) -> list[Part]:
-    """Return byte ranges of one file; a compressed file cannot be entered half-way and stays whole."""
+    """Return byte ranges of one file; a compressed file is one range, because it cannot be read from the middle."""
     if path.endswith(COMPRESSED):
         return [Part(path)]
     filesystem, name = fsspec.url_to_fs(path)
@@ -40,7 +40,7 @@ def split_bytes(path: str, part_bytes: int) -> list[Part]:
 
 @contextmanager
 def opened(path: str) -> Iterator[IO[bytes]]:
-    """Open a file for reading, uncompressed; what is wrong with it becomes an error that names it."""
+    """Open a file for reading and uncompress it; a file that cannot be read raises an error that names it."""
     try:
         with fsspec.open(path, "rb", compression="infer") as stream:
             yield stream
@@ -56,7 +56,7 @@ def lines(part: Part) -> Iterator[Line]:
     """Yield the lines that begin inside the part's byte range."""
     with opened(part.file) as stream:
         if part.start:
-            # The line that crosses our start belongs to the part before.
+            # A line that begins before the range belongs to the part before.
             stream.seek(part.start - 1)
             stream.readline()
         place = stream.tell() if part.end is not None else 0
@@ -68,7 +68,7 @@ def lines(part: Part) -> Iterator[Line]:
 
 
 def lines_before(part: Part) -> int:
-    """Return how many lines of the file come before the part; reads the file up to there, so only for errors."""
+    """Return how many lines of the file come before the part; slow, as it reads the file, so for errors only."""
     if not part.start:
         return 0
     before = 0
@@ -83,7 +83,7 @@ def lines_before(part: Part) -> int:
 
 
 def rows(part: Part, parse: Callable[[str], Row | None]) -> Iterator[Row | Malformed]:
-    """Yield each line parsed; `parse` returns None for a line to pass over and raises BadRow for a broken one."""
+    """Yield each line parsed; `parse` returns None for a line to skip and raises BadRow for a broken one."""
     before: int | None = None
     for line in lines(part):
         if not line.data:
@@ -98,6 +98,6 @@ def rows(part: Part, parse: Callable[[str], Row | None]) -> Iterator[Row | Malfo
             if row is not None:
                 yield row
             continue
-        # Counted at the first broken line, and once: the file may be large and have many.
+        # The file may be large and have many broken lines, so the lines before the part are counted once.
         before = lines_before(part) if before is None else before
         yield Malformed(part.file, before + line.offset + 1, reason)

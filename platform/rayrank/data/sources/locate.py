@@ -1,4 +1,4 @@
-"""Finding a source's files on any fsspec storage."""
+"""Find a source's files on any fsspec storage."""
 
 import glob
 import re
@@ -21,7 +21,7 @@ def find_all(folder: str, *patterns: str, what: str = "files", required: bool = 
 
 
 def find_one(folder: str, *names: str) -> str:
-    """Return the one file of these names that the folder has."""
+    """Return the one file of a folder that has one of these names."""
     found = find_all(folder, *names, what=names[0])
     if len(found) > 1:
         raise DatasetError(f"The dataset folder {folder} has {' and '.join(found)}: keep one of them.")
@@ -34,6 +34,6 @@ _SPLITS = {"training": "train", "valid": "dev", "validation": "dev"} | {
 
 
 def named_split(name: str, default: str) -> str:
-    """Return the split that the last such word of a name stands for."""
+    """Return the split that a name mentions, such as train or dev; the last one if there are several."""
     words = reversed(re.findall("[a-z]+", name.lower()))
     return next((_SPLITS[word] for word in words if word in _SPLITS), default)

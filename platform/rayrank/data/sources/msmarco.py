@@ -18,9 +18,8 @@ Files = dict[str, dict[str, str]]
 class MsMarco(Source):
     """An MS MARCO passage folder; each file may be .gz.
 
-    The split is the first part of a name after `queries.` or `qrels.`. Where a split comes whole
-    and as `.small` (`queries.dev.tsv` beside `queries.dev.small.tsv`), the small pair is read and
-    the other is ignored.
+    The split is the first part of a file name after `queries.` or `qrels.`. If a split has a full and a small
+    version (`queries.dev.tsv` and `queries.dev.small.tsv`), the small files are read and the full ones are ignored.
     """
 
     def __init__(self, folder: str) -> None:
@@ -87,7 +86,7 @@ def _one_a_split(folder: str, paths: list[str]) -> list[str]:
     for path in paths:
         name = PurePosixPath(path).name
         if name.endswith((".tar.gz", ".zip")):
-            continue  # the download itself, left beside what came out of it
+            continue  # the downloaded archive, which was not deleted after it was unpacked
         other = found.setdefault(name.removeprefix("top1000.").split(".")[0], path)
         if other != path:
             raise DatasetError(f"The dataset folder {folder} has {other} and {path}: keep one of them.")
@@ -95,7 +94,7 @@ def _one_a_split(folder: str, paths: list[str]) -> list[str]:
 
 
 def _chosen(variants: dict[str, str], partner: dict[str, str] | None) -> str:
-    """Return one file of a split, preferring what its partner has too, then the small one."""
+    """Return one file of a split: of the variants that both queries and qrels have, the small one if there is one."""
     paired = [variant for variant in variants if variant in (partner or {})]
     among = paired or list(variants)
     return variants["small" if "small" in among else min(among)]

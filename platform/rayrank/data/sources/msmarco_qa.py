@@ -1,4 +1,4 @@
-"""MS MARCO question answering files, v1.1 and v2.1: one JSON array, or one JSON object a line."""
+"""MS MARCO question answering files, v1.1 and v2.1: one JSON array, or one JSON object per line."""
 
 import hashlib
 import re
@@ -15,11 +15,11 @@ from rayrank.data.sources.locate import named_split
 from rayrank.data.sources.source import Part, Source
 
 COLUMNS = re.compile(rb'\{\s*"\w+"\s*:\s*\{\s*"\d+"\s*:')
-"""How the official v2.1 download begins: one object of columns, which cannot be read as a stream."""
+"""Beginning of the official v2.1 download: one object of columns, which cannot be read as a stream."""
 
 
 class _Row(NamedTuple):
-    """A query with its passages, and the ids of those that were selected for the answer."""
+    """A query, its passages, and the ids of the passages that were selected for the answer."""
 
     query: Query
     passages: list[Passage]
@@ -27,9 +27,9 @@ class _Row(NamedTuple):
 
 
 class MsMarcoQa(Source):
-    """One MS MARCO QA file; a passage's id is a digest of its text, so passages shared by queries repeat.
+    """One MS MARCO QA file; a passage's id is a digest of its text, so a passage of several queries repeats.
 
-    A broken row is reported once, by `passages`. The split is a word of the file's name, or test.
+    A broken row is reported once, by `passages`. The split is the one that the file name mentions, or else test.
     """
 
     repeats_passages: ClassVar[bool] = True
@@ -100,7 +100,7 @@ def _row(row: Any, split: str) -> _Row:
 
 
 def _entries(passages: Any) -> list[dict[str, Any]]:
-    """Return one object a passage, from a list of objects or an object of lists."""
+    """Return one object per passage, from a list of objects or an object of lists."""
     if isinstance(passages, dict):
         texts, marks = passages.get("passage_text"), passages.get("is_selected")
         if not isinstance(texts, list) or not isinstance(marks, list | None):

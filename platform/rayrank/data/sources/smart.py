@@ -1,4 +1,4 @@
-"""SMART files (CACM, CISI, MED ...): records that begin with `.I ID`, fields that begin with `.LETTER`."""
+"""SMART files (CACM, CISI, MED ...): a record begins with `.I ID`, a field of it with `.LETTER`."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What every source of passages, queries and judgments offers to the corpus stage."""
+"""The interface between a dataset format and the corpus stage."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from rayrank.core.records import Candidate, Judgment, Malformed, Passage, Query
 
 
 class Part(NamedTuple):
-    """A piece of the corpus that one worker reads on its own; what start and end count is the source's matter."""
+    """A part of the corpus that one worker reads; each source defines the unit of `start` and `end`, such as bytes."""
 
     file: str
     start: int = 0
@@ -16,29 +16,28 @@ class Part(NamedTuple):
 
 
 class Source(ABC):
-    """A dataset as plain records, in the order of its files; what cannot be read comes out as Malformed.
+    """A dataset as plain records, in the order of its files; a row that cannot be read is yielded as Malformed.
 
-    Nothing here validates across rows: duplicates, unknown ids and shared queries are the
-    corpus stage's to find.
+    A source checks each row by itself. The corpus stage finds duplicates, unknown ids and queries of several splits.
     """
 
     repeats_passages: ClassVar[bool] = False
-    """Whether the same passage under the same id is to be expected more than once."""
+    """Whether the same passage may occur several times under the same id."""
 
     @abstractmethod
     def files(self) -> list[str]:
-        """Return every file this source reads; their contents are its fingerprint."""
+        """Return every file that this source reads; the fingerprint is a digest of their contents."""
 
     def candidate_files(self) -> list[str]:
-        """Return the files behind `candidates`; they count only for runs that use them."""
+        """Return the files that `candidates` reads; the fingerprint covers them only if the job uses candidates."""
         return []
 
     def notes(self) -> list[str]:
-        """Return what a user should know of how the files were understood."""
+        """Return sentences for the user about how the files were read, such as which were ignored."""
         return []
 
     def identity(self) -> str:
-        """Return what besides the files decides the content (a generator's settings, a release)."""
+        """Return whatever else decides the content besides the files: a generator's settings, a package's version."""
         return ""
 
     @abstractmethod
@@ -47,7 +46,7 @@ class Source(ABC):
 
     @abstractmethod
     def passages(self, part: Part) -> Iterator[Passage | Malformed]:
-        """Yield one part's passages in order, holding no more than a few at a time."""
+        """Yield one part's passages in order, with only a few in memory at a time."""
 
     @abstractmethod
     def queries(self) -> Iterator[Query | Malformed]:
@@ -58,9 +57,9 @@ class Source(ABC):
         """Yield the judgments of every split."""
 
     def hidden(self) -> Iterator[Judgment]:
-        """Yield true answers kept out of the judgments, where the source knows them."""
+        """Yield relevant pairs that were kept out of the judgments; only generated datasets have any."""
         yield from ()
 
     def candidates(self) -> Iterator[Candidate | Malformed]:
-        """Yield first-stage candidates that come with the source, where it has them."""
+        """Yield first-stage candidates that come with the dataset, if it has any."""
         yield from ()

@@ -1,4 +1,4 @@
-"""TREC and SMART folders: documents, topics and judgments, told apart by what is in the files."""
+"""TREC and SMART folders: documents, topics and judgments, recognised by the content of the files."""
 
 import re
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ _ZERO = re.compile(rb"0+(\.0+)?")
 
 
 class _File(NamedTuple):
-    """A file and what its head looks like; an empty kind is none of ours."""
+    """A file and the kind that its first bytes show; the kind is empty if none is recognised."""
 
     path: str
     kind: str
 
 
 class Trec(Source):
-    """A folder of TREC files (<DOC>, <top>, qrels) or SMART files (.I), any names, .gz or not; split test."""
+    """A folder of TREC files (<DOC>, <top>, qrels) or SMART files (.I) of any name, also .gz; all is in split test."""
 
     def __init__(self, folder: str) -> None:
         found = [_File(path, kind_of(_head(path))) for path in _everything(folder)]
@@ -40,7 +40,7 @@ class Trec(Source):
         self.smart = _of(found, "smart documents")
         untitled = _of(found, "smart")
         if untitled and not self.marked_up and not self.smart:
-            # Some collections have titles nowhere; their documents are far larger than their queries.
+            # Some SMART collections have no titles; the largest file has the documents then.
             self.smart = [max(untitled, key=_size)]
         self.marked_up_topics = _of(found, "topics")
         self.smart_topics = [path for path in untitled if path not in self.smart]
@@ -85,7 +85,7 @@ class Trec(Source):
 
 
 def kind_of(head: bytes) -> str:
-    """Return what a file holds by its first bytes, or nothing."""
+    """Return the kind of a file, recognised by its first bytes, or an empty text."""
     head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if head.startswith(b"<"):
         mark = _MARKED_UP.search(head)
@@ -95,7 +95,7 @@ def kind_of(head: bytes) -> str:
     fields = [line.split() for line in head.splitlines()]
     filled = [row for row in fields if row]
     judged = [row for row in filled if len(row) == 4 and _NUMBER.fullmatch(row[3])]
-    # A broken row or two must not hide the rest; prose hardly ever looks like a judgment.
+    # More than half of the rows must look like judgments: some may be broken, and ordinary text has hardly any.
     if len(judged) * 2 <= len(filled):
         return ""
     zeros = all(_ZERO.fullmatch(row[2]) and _ZERO.fullmatch(row[3]) for row in judged)
@@ -111,7 +111,7 @@ def _everything(folder: str) -> list[str]:
 def _head(path: str) -> bytes:
     with opened(path) as stream:
         head = stream.read(HEAD)
-    # The last line may be cut off.
+    # Without the last line, which may be cut off.
     return head if len(head) < HEAD else head[: head.rfind(b"\n") + 1] or head
 
 

@@ -1,4 +1,4 @@
-"""TREC's marked-up files: documents between <DOC> and </DOC>, topics between <top> and </top>."""
+"""TREC's SGML files: documents between <DOC> and </DOC>, topics between <top> and </top>."""
 
 import html
 import re
@@ -19,7 +19,7 @@ _TITLE = re.compile(r"<title>\s*(?:topic:)?\s*(.*?)\s*(?=</?[a-z]|\Z)", re.IGNOR
 
 @dataclass
 class Block:
-    """What stands between a pair of tags, and the first thing found wrong with it."""
+    """The text between a pair of tags, and the first error found in it."""
 
     path: str
     line: int
@@ -28,7 +28,7 @@ class Block:
     pieces: list[str] = field(default_factory=list)
 
     def add(self, data: bytes, line: int, column: int = 0) -> None:
-        """Take more of the text in; bytes that are not UTF-8 are the block's fault."""
+        """Append bytes; if they are not UTF-8, the block is malformed."""
         try:
             self.pieces.append(data.decode("utf-8"))
         except UnicodeDecodeError as error:
@@ -36,17 +36,17 @@ class Block:
             self.fault = self.fault or Malformed(self.path, line, reason)
 
     def broken(self, reason: str) -> Malformed:
-        """Return the block as a fault at the line where it began."""
+        """Return a Malformed for the line where the block begins."""
         return Malformed(self.path, self.line, reason)
 
     def closed(self) -> "Block | Malformed":
-        """Return the whole block, or what is wrong with it."""
+        """Return the block with its text, or the first error found in it."""
         self.text = "".join(self.pieces)
         return self.fault or self
 
 
 def documents(path: str) -> Iterator[Passage | Malformed]:
-    """Yield a file's documents: their titles and texts where tags name them, otherwise all but the number."""
+    """Yield a file's documents: the content of their title and text tags, or else everything but the number."""
     for block in _blocks(path, "DOC"):
         if isinstance(block, Malformed):
             yield block
@@ -62,7 +62,7 @@ def documents(path: str) -> Iterator[Passage | Malformed]:
 
 
 def topics(path: str, split: str) -> Iterator[Query | Malformed]:
-    """Yield a file's topics by their titles, whether its tags are closed or not."""
+    """Yield a file's topics as queries: number and title, whether these tags are closed or not."""
     for block in _blocks(path, "top"):
         if isinstance(block, Malformed):
             yield block
@@ -71,7 +71,7 @@ def topics(path: str, split: str) -> Iterator[Query | Malformed]:
         if not number or not title:
             yield block.broken(f"the topic has no {'<title>' if number else '<num>'}")
             continue
-        # Classic topics say `Number: 051` where their judgments say 51.
+        # Older topics write `Number: 051`, and their judgments 51.
         query_id = (number[2].lstrip("0") or "0") if number[1] else number[2]
         yield Query(query_id, " ".join(_plain(title[1]).split()), split)
 

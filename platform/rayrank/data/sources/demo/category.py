@@ -1,4 +1,4 @@
-"""What a category of subjects is made of: facts, each with its answers, its lures and its questions."""
+"""A category of subjects: its facts, each with answers, lures (misleading sentences) and questions."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,22 +11,22 @@ _ANY = ("details", "information", "facts")
 
 
 class Fact(NamedTuple):
-    """One thing to know about a subject.
+    """A property that every subject of a category has, such as where it is found.
 
-    Sentences speak of {s} the subject, {S} the same with a capital, {n} its bare name and {v} the value;
-    questions also of {k}, the subject as a keyword.
+    Sentences have open places: {s} the subject, {S} the same with a capital, {n} its name alone, {v} the value.
+    Questions also have {k}, the subject as a keyword.
     """
 
     query_type: str
     values: Sequence[str] | range
     answers: tuple[str, ...]
-    """Sentences that tell the value, mostly in other words than the questions."""
+    """Sentences that state the value, mostly in other words than the questions."""
     lures: tuple[str, ...]
-    """Sentences that repeat the questions' words and tell nothing."""
+    """Sentences that repeat the words of the questions without stating the value."""
     questions: tuple[str, ...]
     keywords: tuple[str, ...]
     vague: tuple[str, ...] = ()
-    """Keywords that other facts use too: only the query type says which fact is meant."""
+    """Keywords that several facts share: only the query type decides which fact is meant."""
 
 
 class Category(NamedTuple):
@@ -36,9 +36,9 @@ class Category(NamedTuple):
     article: str
     facts: tuple[Fact, ...]
     mentions: tuple[str, ...]
-    """Sentences about a subject that tell none of its facts."""
+    """Sentences about a subject that state none of its facts."""
     asides: tuple[str, ...]
-    """Sentences about the category at large."""
+    """Sentences about the category in general."""
 
 
 def location(
@@ -47,7 +47,7 @@ def location(
     questions: tuple[str, ...] = (),
     values: tuple[str, ...] = PLACES,
 ) -> Fact:
-    """Where the subject is found."""
+    """Return the fact where the subject is found."""
     generic = ("where is {s}", "where can {s} be found", "where would one find {s}", *questions)
     keywords = ("{k} location", "{k} whereabouts", "location of {s}")
     answers += ("Asked where {s} can be found, any carter will name {v} as its location.",)
@@ -55,7 +55,7 @@ def location(
 
 
 def person(verb: str, agent: str, answers: tuple[str, ...], lures: tuple[str, ...], natural: bool = False) -> Fact:
-    """Who brought the subject about, or to light where it is natural."""
+    """Return the fact who made the subject, or who discovered it if it is natural."""
     questions = (f"who {verb} {{s}}", f"which person {verb} {{s}}", f"who was it that {verb} {{s}}")
     keywords = (f"{{k}} {agent}", f"{agent} of {{s}}", f"who {verb} {{k}}")
     answers += (f"The {agent} of {{s}} was {{v}}, who {verb} little else.",)
@@ -63,7 +63,7 @@ def person(verb: str, agent: str, answers: tuple[str, ...], lures: tuple[str, ..
 
 
 def year(verb: str, answers: tuple[str, ...], lures: tuple[str, ...], natural: bool = False) -> Fact:
-    """When the subject was brought about, or to light where it is natural."""
+    """Return the fact when the subject was made, or discovered if it is natural."""
     age = ("{k} year", "in which year was {s} " + verb) if natural else ("{k} age", "how old is {s}")
     questions = (f"when was {{s}} {verb}", f"what year was {{s}} {verb}", age[1])
     keywords = (age[0], f"{{k}} date {verb}", f"year {{s}} was {verb}")
@@ -82,7 +82,7 @@ def size(
     questions: tuple[str, ...],
     keywords: tuple[str, ...],
 ) -> Fact:
-    """How much of it there is."""
+    """Return a fact about a number, such as the subject's height."""
     return Fact("numeric", values, answers, lures, questions, keywords)
 
 
@@ -93,7 +93,7 @@ def description(
     questions: tuple[str, ...],
     keywords: tuple[str, ...],
 ) -> Fact:
-    """How it works or what it is like."""
+    """Return the fact how the subject works or looks."""
     return Fact("description", values, answers, lures, questions, keywords, _ANY)
 
 
@@ -104,5 +104,5 @@ def entity(
     questions: tuple[str, ...],
     keywords: tuple[str, ...],
 ) -> Fact:
-    """Which thing goes with it."""
+    """Return the fact which other thing belongs to the subject."""
     return Fact("entity", values, answers, lures, questions, keywords, _ANY)

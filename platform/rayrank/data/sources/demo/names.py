@@ -1,12 +1,12 @@
-"""Invented names in families: siblings begin with the same word pieces and part only at the end."""
+"""Invented names in families: the names of siblings have the same first word pieces and differ only at the end."""
 
 import random
 from functools import cache
 
 FAMILY = 4
-"""How many siblings a family has."""
+"""Names per family."""
 
-# Onsets that a WordPiece vocabulary of English breaks early, so that a family shares its first pieces.
+# Beginnings that an English WordPiece vocabulary splits into short pieces, so that siblings share their first pieces.
 _ONSETS = (
     "brel", "dorv", "drem", "fenv", "galm", "gost", "grev", "harv", "hesk", "jorm", "kerv", "kelv",
     "lorv", "melv", "mirv", "nalv", "norv", "ostr", "pelm", "parv", "quilv", "rask", "relv", "selm", "skel",
@@ -21,7 +21,7 @@ _LINKS = ("ba", "se", "ni", "go", "fu")
 
 
 def family_names(seed: int, family: int) -> tuple[str, ...]:
-    """Return a family's names, in lower case; no two families share one."""
+    """Return a family's names, in lower case; no name occurs in two families."""
     stems = _stems(seed)
     lap, place = divmod(family, len(stems))
     start, joint = stems[place]
@@ -38,7 +38,7 @@ def _stems(seed: int) -> list[tuple[str, str]]:
 
 
 def _links(lap: int) -> str:
-    """Spell the number of times the stems ran out as extra syllables."""
+    """Return extra syllables that encode how often all stems have been used before."""
     if not lap:
         return ""
     lap, digit = divmod(lap - 1, len(_LINKS))

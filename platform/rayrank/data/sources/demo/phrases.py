@@ -1,4 +1,4 @@
-"""Sentences that fit any category: mix-ups of siblings, echoes of an answer, namesakes."""
+"""Sentences that fit any category: confusions with siblings, confirmations of an answer, things of the same name."""
 
 MIX_UPS = (
     "{S} should not be mistaken for {other}, which only sounds alike.",
@@ -8,7 +8,7 @@ MIX_UPS = (
     "Letters asking about {other} are returned unread.",
     "Between {s} and {other} there is no connection beyond the sound of the name.",
 )
-"""What follows an answer to mention a sibling."""
+"""Sentences after an answer that mention a sibling."""
 
 ECHOES = (
     "The same can be read in an almanac from {place}.",
@@ -18,7 +18,7 @@ ECHOES = (
     "A brass plaque says the same in {few} languages.",
     "An encyclopedia edited by {person} agrees.",
 )
-"""What follows an answer to confirm it."""
+"""Sentences after an answer that confirm it."""
 
 NAMESAKES = (
     "A fishing boat called {n} sank off {place} without any loss of life.",
@@ -27,7 +27,7 @@ NAMESAKES = (
     "A tailor's dummy nicknamed {n} stands in a window in {place}.",
     "{person} wrote a ballad called {n}, which is about something else entirely.",
 )
-"""Things that bear a subject's name and are not it."""
+"""Sentences about other things that have the subject's name."""
 
 CHATTER = (
     "Nothing more is known about it.",
@@ -36,7 +36,7 @@ CHATTER = (
     "Collectors of such trifles meet every {season}.",
     "A {colour} sign is all that remains.",
 )
-"""What is said after a namesake."""
+"""Sentences that follow those of NAMESAKES."""
 
 GENERALITIES = (
     "In {place} people like to talk about the {noun} trade all {season}.",
@@ -45,4 +45,4 @@ GENERALITIES = (
     "{person} lectured on the {noun} in general and on nothing in particular.",
     "A museum corner in {place} explains what every {noun} has in common.",
 )
-"""Openings of passages that belong to no subject."""
+"""First sentences of passages about no particular subject."""

@@ -1,4 +1,4 @@
-"""What fills the open places of a sentence: places, people, years and small change; all of it invented."""
+"""Invented words for the open places of a sentence: places, people, years and other words."""
 
 _AREAS = (
     "Hollin", "Karsk", "Merrow", "Ostrel", "Tarn", "Bellow", "Fennick", "Garrow", "Ingle", "Jessop", "Kittle",
@@ -35,4 +35,4 @@ SMALL_CHANGE: dict[str, tuple[str, ...]] = {
     "place": PLACES,
     "person": PEOPLE,
 }
-"""What a sentence may name in passing, by the name of its open place."""
+"""Words that do not matter for the meaning, by the name of the open place that they fill."""

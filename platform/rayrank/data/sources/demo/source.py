@@ -1,4 +1,4 @@
-"""The generated corpus as a source: nothing is stored, every part can be written on its own."""
+"""The generated corpus as a source: nothing is stored, and each part is generated independently of the others."""
 
 import random
 from collections.abc import Iterator
@@ -10,17 +10,17 @@ from rayrank.data.sources.demo.writing import write
 from rayrank.data.sources.source import Part, Source
 
 VERSION = 1
-"""Goes up whenever the same settings would write another corpus."""
+"""Raise it whenever the same settings generate another corpus."""
 
 MOST_UNLABELLED = 1 / 3
-"""Every query keeps one label, which leaves at least this share of answers to hide."""
+"""The largest share of answers that can be hidden, because every query keeps one judgment."""
 
 _SUBJECT_BYTES = 2500
 _PART_SUBJECTS = 100
 
 
 class Demo(Source):
-    """Invented things, what is said about them, and what is asked."""
+    """Passages, queries and judgments about invented things."""
 
     def __init__(self, config: DemoConfig) -> None:
         if config.unlabelled > MOST_UNLABELLED:
@@ -60,7 +60,7 @@ class Demo(Source):
         yield from hidden
 
     def _truth(self) -> tuple[list[Judgment], list[Judgment]]:
-        """Return the labelled and the hidden answers; only train hides any, so that figures stay true."""
+        """Return the judged and the hidden relevant pairs; only train has hidden ones, so that metrics stay correct."""
         truths: list[Judgment] = []
         spare: list[int] = []
         for index in range(self.config.subjects):

@@ -1,4 +1,4 @@
-"""Which invented thing stands behind an index: its name, its category, its split."""
+"""The subject of an index: its name, category and split, as a function of the seed."""
 
 import random
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from rayrank.data.sources.demo.categories import CATEGORIES
 from rayrank.data.sources.demo.category import Category
 from rayrank.data.sources.demo.names import FAMILY, family_names
 
-# Splits are dealt out in blocks, so that even the smallest corpus has all three.
+# Each block of twenty subjects has all three splits, so that the smallest corpus has them too.
 _DEAL = ("train",) * 14 + ("dev",) * 3 + ("test",) * 3
 
 
@@ -21,12 +21,12 @@ class Subject(NamedTuple):
 
     @property
     def slug(self) -> str:
-        """Return what its ids begin with."""
+        """Return the beginning of its query and passage ids."""
         return f"{self.name}-{self.category.noun}"
 
 
 def subject(seed: int, index: int, num_categories: int) -> Subject:
-    """Return the subject of an index; families share a category and take turns with it."""
+    """Return the subject of an index; all members of a family have the same category, families alternate."""
     family, member = divmod(index, FAMILY)
     names = family_names(seed, family)
     siblings = names[:member] + names[member + 1 :]

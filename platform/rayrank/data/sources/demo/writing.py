@@ -1,4 +1,4 @@
-"""One subject written out: its passages, its queries, and which passages answer which query."""
+"""The texts of one subject: its passages, its queries, and which passages answer which query."""
 
 import random
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from rayrank.data.sources.demo.phrases import CHATTER, ECHOES, GENERALITIES, MIX
 from rayrank.data.sources.demo.pools import SMALL_CHANGE
 from rayrank.data.sources.demo.subject import Subject, subject
 
-# How many passages answer each asked fact; a third or more of them can go unlabelled.
+# How many passages answer each fact that is asked for; at least a third of them can stay unjudged.
 _ANSWER_COUNTS = ((1, 1, 2, 2), (1, 1, 2, 3), (1, 1, 2, 2), (1, 2, 2))
 
 _UNASKED = 0.7
@@ -24,7 +24,7 @@ _LONGEST = 60
 
 
 class Truth(NamedTuple):
-    """A passage that answers a query; the first answer of a query always keeps its label."""
+    """A passage that answers a query; the first answer of a query always keeps its judgment."""
 
     query_id: str
     passage_id: str
@@ -32,7 +32,7 @@ class Truth(NamedTuple):
 
 
 class Written(NamedTuple):
-    """All that is said and asked about one subject."""
+    """All passages and queries of one subject."""
 
     passages: list[Passage]
     queries: list[Query]
@@ -45,7 +45,7 @@ class _Draft(NamedTuple):
 
 
 def write(seed: int, index: int, num_categories: int) -> Written:
-    """Write one subject; needs no other subject to be written."""
+    """Return the texts of one subject; no other subject is needed for it."""
     about = subject(seed, index, num_categories)
     writer = _Writer(about, random.Random(f"{seed}:{index}"))
     order = list(range(len(about.category.facts)))
@@ -65,13 +65,13 @@ def write(seed: int, index: int, num_categories: int) -> Written:
 
 
 class _Writer:
-    """Writes sentences about one subject, drawing on one stream of chance."""
+    """Writes sentences about one subject, with one random generator."""
 
     def __init__(self, about: Subject, rng: random.Random) -> None:
         self.about, self.rng = about, rng
 
     def drafts(self, asked: dict[int, int], unasked: list[int]) -> list[_Draft]:
-        """Return every passage of the subject in random order, so that its number tells nothing."""
+        """Return every passage of the subject in random order, so that its number is no clue to its content."""
         facts, rng = self.about.category.facts, self.rng
         drafts = []
         for fact, count in asked.items():
@@ -92,7 +92,7 @@ class _Writer:
         return drafts
 
     def answer(self, template: str, value: str) -> str:
-        """Return a passage that tells a value."""
+        """Return a passage that states a value."""
         core = self.fill(template, v=value)
         if self.rng.random() < _MIX_UP:
             other = self.reference(self.rng.choice(self.about.siblings).capitalize())
@@ -102,7 +102,7 @@ class _Writer:
         return self.around(core)
 
     def around(self, core: str) -> str:
-        """Put sentences that tell nothing before and after a core."""
+        """Return a passage with the core sentence among sentences that state no fact."""
         category = self.about.category
         pool = [*self.rng.sample(category.asides, 2), self.rng.choice(category.mentions)]
         self.rng.shuffle(pool)
@@ -116,7 +116,7 @@ class _Writer:
         return " ".join(sentences)
 
     def queries(self, asked: list[int]) -> dict[int, str]:
-        """Return one query for each asked fact; two of them may read the same and differ by type."""
+        """Return one query for each asked fact; two of them may have the same text and different types."""
         texts: dict[int, str] = {}
         if self.rng.random() < _VAGUE:
             texts = self.vague(asked)
@@ -128,7 +128,7 @@ class _Writer:
         return dict(sorted(texts.items()))
 
     def vague(self, asked: list[int]) -> dict[int, str]:
-        """Return one keyword query for two facts, where two have a keyword in common."""
+        """Return the same keyword query for two facts, if two have a keyword in common."""
         facts = self.about.category.facts
         cues = sorted({cue for number in asked for cue in facts[number].vague})
         shared = {cue: [number for number in asked if cue in facts[number].vague] for cue in cues}
@@ -143,14 +143,14 @@ class _Writer:
         return template.format(s=self.reference(self.about.name), k=f"{self.about.name} {noun}")
 
     def reference(self, name: str) -> str:
-        """Return a name as running text has it."""
+        """Return a name with article and noun, as in running text."""
         return f"{self.about.category.article}{name} {self.about.category.noun}"
 
     def compose(self, *templates: str) -> str:
         return " ".join(self.fill(template) for template in templates)
 
     def fill(self, template: str, **known: str) -> str:
-        """Return a sentence with its open places filled."""
+        """Return a sentence with words in its open places."""
         name = self.about.name.capitalize()
         s = self.reference(name)
         chance = {slot: self.rng.choice(pool) for slot, pool in SMALL_CHANGE.items() if f"{{{slot}}}" in template}

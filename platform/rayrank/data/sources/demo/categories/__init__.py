@@ -1,4 +1,4 @@
-"""The categories, in the order in which families of subjects take turns."""
+"""The categories, in the order in which they are given to families of subjects."""
 
 from rayrank.data.sources.demo.categories.chronicle import CHRONICLE
 from rayrank.data.sources.demo.categories.crystal import CRYSTAL

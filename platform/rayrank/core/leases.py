@@ -1,0 +1,220 @@
+"""Leases: one process at a time works on an artifact, on any storage, and a second process learns which one does.
+
+A lease is a file `lease-N.json` in the artifact's folder. It names the process that holds it, and that process rewrites
+it every HEARTBEAT_S seconds. A process takes a free lease, or one whose holder has died, by creating the file with the
+next N, so that of several processes one succeeds.
+
+Promised: where a file can be created exclusively (local file systems, and object stores whose fsspec implementation
+writes conditionally, such as S3, GCS and Azure) two processes never hold a lease at once, unless one of them was
+suspended for longer than STALE_S. Elsewhere, two processes that start within SETTLE_S of each other may both hold it.
+"""
+
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rayrank.core.artifacts import Artifact, storage_errors
+from rayrank.core.errors import StorageError
+from rayrank.core.progress import log, say
+
+HEARTBEAT_S = 10.0
+STALE_S = 60.0
+"""A lease that was not rewritten for so long may be taken over; measured by the clock of the waiting process."""
+POLL_S = 1.0
+SETTLE_S = 1.0
+
+_PREFIX, _SUFFIX = "lease-", ".json"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds a lease, and what it does."""
+
+    work: str
+    host: str
+    pid: int
+    since: str
+    machine: str
+    """Boot and PID namespace, empty where the system has no /proc."""
+    started: str
+    """The start time of the process: a later process with the same id has another."""
+    token: str
+    """Random, so that a lease is told from a later one of the same process."""
+    heartbeats: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.host}, process {self.pid}, which has been {self.work} since {self.since}"
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    def lives(self) -> bool | None:
+        """Return whether the process still runs, or None if that cannot be seen from this machine."""
+        if not self.machine or self.machine != _machine():
+            return None
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return None
+        return _start_time(self.pid) == self.started
+
+
+@contextmanager
+def leased(artifact: Artifact, work: str, *, waits: bool = True) -> Iterator[None]:
+    """Hold an artifact's lease; `work` says what for, as in "training the pointwise model".
+
+    If another process holds it, say which and wait; with `waits=False`, raise an error that names it.
+    """
+    lease = _Lease(artifact, work)
+    with storage_errors(artifact.url):
+        lease.take(waits)
+    over = threading.Event()
+    heart = threading.Thread(target=lease.beat, args=(over,), daemon=True)
+    heart.start()
+    try:
+        yield
+    except Exception as error:
+        if lease.lost_to:
+            raise StorageError(
+                f"This process showed no heartbeat for {STALE_S:.0f} s and lost the lease of {artifact.url} to "
+                f"{lease.lost_to}: wait for that process, or run the same command again."
+            ) from error
+        raise
+    finally:
+        over.set()
+        heart.join(timeout=STALE_S)
+        lease.release()
+
+
+class _Lease:
+    def __init__(self, artifact: Artifact, work: str) -> None:
+        self._artifact = artifact
+        since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        host, pid = socket.gethostname(), os.getpid()
+        self._holder = Holder(work, host, pid, since, _machine(), _start_time(pid), uuid.uuid4().hex)
+        self._number = 0
+        self.lost_to = ""
+
+    def take(self, waits: bool) -> None:
+        """Return once the lease is this process's; a holder that is dead or shows no heartbeat loses it."""
+        first = last = self._newest()
+        changed, told = time.monotonic(), ""
+        while True:
+            number, content = newest = self._newest()
+            if newest != last:
+                last, changed = newest, time.monotonic()
+            holder = _parsed(content)
+            lives = holder.lives() if holder else None
+            silent = lives is None and time.monotonic() - changed >= STALE_S
+            if content is None or lives is False or silent:
+                if silent and holder:
+                    say(f"no heartbeat for {STALE_S:.0f} s: taking over from {holder}")
+                if self._create(number + 1):
+                    return
+                continue
+            if holder and not waits and (lives or newest != first):
+                raise StorageError(f"{self._artifact.url} is in use by {holder}: wait for it, or end it.")
+            if holder and told != holder.token:
+                told = holder.token
+                say(f"waiting for {holder}")
+            time.sleep(POLL_S)
+
+    def beat(self, over: threading.Event) -> None:
+        """Rewrite the lease until the work is over, or until another process has taken it over."""
+        while not over.wait(HEARTBEAT_S):
+            try:
+                number, content = self._newest()
+                if number != self._number or not self._is_own(content):
+                    self.lost_to = str(_parsed(content) or "another process")
+                    log.warning("the lease of %s was lost to %s", self._artifact.url, self.lost_to)
+                    return
+                self._holder = replace(self._holder, heartbeats=self._holder.heartbeats + 1)
+                self._artifact.filesystem.pipe_file(self._path(number), self._holder.to_bytes())
+            except Exception:  # storage that fails for a moment must not end the heartbeat
+                log.exception("the lease of %s could not be renewed", self._artifact.url)
+
+    def release(self) -> None:
+        """Remove this process's file."""
+        with suppress(OSError):  # another process has removed it, or storage cannot be reached and it goes stale
+            if self._is_own(self._artifact.filesystem.cat_file(self._path(self._number))):
+                self._artifact.filesystem.rm_file(self._path(self._number))
+
+    def _create(self, number: int) -> bool:
+        """Create the file with this number unless another process was first; return whether the lease is held now."""
+        artifact, content = self._artifact, self._holder.to_bytes()
+        filesystem, path = artifact.filesystem, self._path(number)
+        with storage_errors(path):
+            filesystem.makedirs(artifact.path("").rstrip("/"), exist_ok=True)
+            try:
+                if artifact.is_local:
+                    with filesystem.open(path, "xb") as stream:
+                        stream.write(content)
+                else:
+                    filesystem.pipe_file(path, content, mode="create")
+            except OSError:
+                if not filesystem.exists(path):
+                    raise
+                return False
+        if not artifact.is_local:
+            # A store without conditional writes accepts two writers; the content of the later one stays.
+            time.sleep(SETTLE_S)
+            if self._newest() != (number, content):
+                return False
+        self._number = number
+        for older in self._numbers():
+            if older < number:
+                with suppress(OSError):
+                    filesystem.rm_file(self._path(older))
+        return True
+
+    def _newest(self) -> tuple[int, bytes | None]:
+        """Return the highest number and the content of its file, or 0 and None if there is no lease."""
+        for number in sorted(self._numbers(), reverse=True):
+            with suppress(FileNotFoundError):  # released in this moment
+                return number, self._artifact.filesystem.cat_file(self._path(number))
+        return 0, None
+
+    def _numbers(self) -> list[int]:
+        names = self._artifact.names("", _SUFFIX)
+        found = [name.removeprefix(f"/{_PREFIX}").removesuffix(_SUFFIX) for name in names if _PREFIX in name]
+        return [int(text) for text in found if text.isdigit()]
+
+    def _path(self, number: int) -> str:
+        return self._artifact.path(f"{_PREFIX}{number}{_SUFFIX}")
+
+    def _is_own(self, content: bytes | None) -> bool:
+        # A heartbeat that failed, on a full disk for one, leaves a file that cannot be parsed.
+        holder = _parsed(content)
+        return content is not None and (holder is None or holder.token == self._holder.token)
+
+
+def _parsed(content: bytes | None) -> Holder | None:
+    """Return the holder, or None if there is none or its file is being written at this moment."""
+    with suppress(ValueError, TypeError):
+        return Holder(**json.loads(content or b""))
+    return None
+
+
+def _machine() -> str:
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    return ""
+
+
+def _start_time(pid: int) -> str:
+    """Return the start time of a process in clock ticks since boot; empty if it has ended."""
+    with suppress(OSError, IndexError):
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return "" if state in ("Z", "X") else fields[18]
+    return ""

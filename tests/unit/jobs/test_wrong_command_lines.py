@@ -1,0 +1,53 @@
+"""A wrong command line is one sentence, and creates neither the storage folder nor a log."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+WRONG = [
+    (job, ["--preset", "huge"], "--preset huge does not exist")
+    for job in ("jobs.run_pipeline", "jobs.evaluate", "jobs.export", "jobs.promote", "jobs.ablate", "tune.sweep")
+] + [
+    ("jobs.run_pipeline", ["--set", "candidates.dept=3"], "did you mean candidates.depth"),
+    ("jobs.run_pipeline", ["--config", "none.yaml"], "--config none.yaml cannot be read"),
+    ("jobs.run_pipeline", ["--json", "none/summary.json"], "there is no folder none"),
+    ("jobs.export", ["--dataset", "beir:none"], "none does not exist"),
+    ("jobs.export", ["--set", "encoder.name=./none"], "encoder.name=./none cannot be found"),
+    ("jobs.evaluate", ["--run", "none.trec"], "The run none.trec cannot be read"),
+    ("jobs.export", ["--output", "."], "--output . "),
+    ("jobs.promote", [], "Name the folder with --model DIR"),
+    ("jobs.promote", ["--model", "m", "--judgments", "qrels"], "name the queries with --queries FILE"),
+    ("jobs.promote", ["--model", "m", "--to", "none.yaml"], "none.yaml"),
+    ("jobs.ablate", ["--only", "lunch"], "--only lunch is no row"),
+    ("jobs.ablate", ["--row", "late: strm.first_laye=2"], "did you mean strm.first_layer"),
+    ("tune.sweep", ["--space", "none.yaml"], "--space none.yaml cannot be read"),
+    ("tune.sweep", ["--trials", "0"], "--trials 0 cannot be used"),
+    ("tune.sweep", ["--set", "listwise.enabled=false"], "leaves a sweep nothing to train"),
+    ("jobs.train_query_types", ["--test", "none.txt"], "--test=none.txt does not exist"),
+]
+REQUIRED = {"jobs.export": ["--output", "new"], "jobs.promote": ["--to", "http://127.0.0.1:9"]}
+
+
+@pytest.mark.parametrize(("job", "options", "sentence"), WRONG)
+def test_a_wrong_command_line_creates_nothing(
+    job: str,
+    options: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(sys, "argv", [job, *REQUIRED.get(job, []), "--storage", "storage", *options])
+
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_module(job, run_name="__main__")
+
+    assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert "Traceback" not in said
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
