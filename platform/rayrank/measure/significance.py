@@ -102,7 +102,8 @@ def _randomisation(differences: Values, resamples: int, seed: int) -> float:
     total, unit = differences.sum(), np.abs(differences).sum() * 2.0**-40
 
     def difference(kept: NDArray[Any], axis: int) -> Values:
-        return np.rint(np.abs(2 * (kept @ differences) - total) / unit)
+        rounded: Values = np.rint(np.abs(2 * (kept @ differences) - total) / unit)
+        return rounded
 
     observed = np.ones(differences.size)
     found = stats.monte_carlo_test(

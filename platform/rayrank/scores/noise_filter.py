@@ -1,4 +1,4 @@
-"""The noise filter: which training candidates a model finds relevant although nobody judged them."""
+"""The noise filter: unjudged training candidates that the pointwise model scores as relevant leave the lists."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +11,13 @@ Scores = NDArray[np.float32]
 
 
 def removed(scores: Scores, relevant: Mask, threshold: float) -> Mask:
-    """Return what the filter removes: a probability above the threshold, and nobody judged it relevant."""
+    """Return which candidates the filter removes: probability above the threshold, and not judged relevant."""
     if not 0 < threshold <= 1:
         raise ConfigError(f"noise.threshold={threshold} is no probability above 0: choose one up to 1.")
-    # Logits tell pairs apart whose probabilities both round to 1; float64 lest the limit be rounded to float32.
+    # Compared as logits: probabilities near 1 round to 1. In float64, because float32 would round the threshold.
     return (scores > np.float64(special.logit(threshold))) & ~relevant
 
 
 def probabilities(scores: Scores) -> NDArray[np.float64]:
-    """Return the sigmoid of logit differences."""
+    """Return the sigmoid of logits."""
     return special.expit(np.asarray(scores, np.float64))  # type: ignore[no-any-return]
