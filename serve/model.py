@@ -22,7 +22,7 @@ from rayrank.bundle.predicted_types import types_for
 from rayrank.models.batches import PairTexts
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.scorer import Scorer, hasten, snapshot
-from rayrank.scores.interpolation import blend
+from rayrank.scores.interpolation import interpolate
 from rayrank.text.pairs import Ids, Ragged, SpecialIds, prefixes
 from rayrank.text.pieces import PieceEncoder
 from serve.batching import Batcher
@@ -280,7 +280,7 @@ def ranked(logits: Sequence[float | None], first: Sequence[float] | None, weight
     there = [place for place, score in enumerate(logits) if score is not None]
     values = np.array([logits[place] for place in there], np.float64)
     if first is not None and weight > 0 and there:
-        values = blend(values, np.array([first[place] for place in there], np.float64), weight)
+        values = interpolate(values, np.array([first[place] for place in there], np.float64), weight)
     return [there[row] for row in np.argsort(-values, kind="stable")]
 
 

@@ -30,6 +30,8 @@ RUNS = {
 """The runs that have a name, and the stage that makes each."""
 
 _MODEL = ("encoder", "strm", "input", "training")
+_ALL_BUT_METRIC = ("training.seed", "training.dev_queries", "training.evaluations")
+"""What measuring a run ignores of the training section: only its metric is used."""
 
 
 def _pairs(config: PipelineConfig) -> tuple[str, ...]:
@@ -63,7 +65,9 @@ def _of_evaluate(config: PipelineConfig) -> tuple[str, ...]:
 
 FLOW: dict[str, Step] = {
     "corpus": Step(("dataset", "text"), lambda config: (), "jobs.build_corpus", ignores=("dataset.source",)),
-    "domain_report": Step(("domain",), lambda config: ("corpus",), "jobs.domain_report"),
+    "domain_report": Step(
+        ("domain",), lambda config: ("corpus",), "jobs.domain_report", version=2, ignores=("domain.reference",)
+    ),
     "index": Step(("index",), lambda config: ("corpus",), "jobs.build_index"),
     "candidates": Step(
         ("candidates",),
@@ -74,14 +78,14 @@ FLOW: dict[str, Step] = {
         ("encoder", "text", "training", "typer"),
         lambda config: () if config.typer.labels else ("corpus",),
         "jobs.train_query_types",
-        ignores=("text.passage_pieces", "training.dev_queries", "typer.labels"),
+        ignores=("text.passage_pieces", "training.dev_queries", "training.metric", "typer.labels"),
     ),
     "query_types": Step(("query_types",), _of_query_types, "jobs.train_pointwise"),
     "pretrain": Step(
         ("encoder", "strm", "training", "pretrain"),
         lambda config: ("corpus",),
         "jobs.pretrain",
-        ignores=("training.dev_queries",),
+        ignores=("training.dev_queries", "training.metric"),
         version=2,
     ),
     "pointwise": Step(
@@ -102,9 +106,12 @@ FLOW: dict[str, Step] = {
     "rank_pointwise": Step((), lambda config: (*_pairs(config), "pointwise"), "jobs.evaluate --run pointwise"),
     "rank_listwise": Step((), lambda config: (*_pairs(config), "listwise"), "jobs.evaluate --run drbert"),
     "rank_fused": Step(
-        ("fusion",), lambda config: ("corpus", "candidates", RUNS[last_run(config)]), "jobs.evaluate --run fused"
+        ("fusion", "training"),
+        lambda config: ("corpus", "candidates", RUNS[last_run(config)]),
+        "jobs.evaluate --run fused",
+        ignores=_ALL_BUT_METRIC,
     ),
-    "evaluate": Step(("evaluate",), _of_evaluate, "jobs.evaluate"),
+    "evaluate": Step(("evaluate", "training"), _of_evaluate, "jobs.evaluate", ignores=_ALL_BUT_METRIC),
 }
 
 

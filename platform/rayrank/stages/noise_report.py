@@ -23,9 +23,10 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     types = store.require("query_types", config).read_table("query_types.parquet") if config.input.query_type else None
     judgments, hidden = (_of_train(corpus.read_table(name)) for name in ("judgments.parquet", "hidden.parquet"))
     provided = config.candidates.first_stage == "provided"
-    facts = report(_parts(scores, provided), judgments, types, config.noise.threshold, hidden if len(hidden) else None)
+    truth, relevant_from = hidden if len(hidden) else None, config.dataset.relevant_from
+    facts = report(_parts(scores, provided), judgments, types, config.noise.threshold, truth, relevant_from)
     artifact.write_json("report.json", facts)
-    pairs = noise_pairs.suspicious(_parts(scores, provided), judgments, types)
+    pairs = noise_pairs.suspicious(_parts(scores, provided), judgments, types, relevant_from=relevant_from)
     for name, content in (
         ("report.md", noise_table.markdown(facts).encode()),
         ("report.png", noise_png(facts)),

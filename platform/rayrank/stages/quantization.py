@@ -9,12 +9,13 @@ from rayrank.bundle.export import INT8
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
+from rayrank.measure.metrics import Measure
 from rayrank.models.inference.onnx_graph import int8, onnx_graph
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.scorer import Scorer, halve, quarter
 from rayrank.models.reranker import Reranker
 from rayrank.training.data import hold_out, read_candidates
-from rayrank.training.phases import DEV_METRIC, dev_metric
+from rayrank.training.phases import dev_metric
 from rayrank.training.setups import inputs_of
 
 MOST_LOST = 0.005
@@ -29,17 +30,19 @@ class Quantised(NamedTuple):
     small: float
     full: float
     num_queries: int
+    metric: str
 
     def figures(self) -> dict[str, str | float]:
         """Return what was measured."""
-        return {"backend": self.backend, "small": self.small, "torch": self.full, "num_queries": self.num_queries}
+        measured = {"small": self.small, "torch": self.full, "num_queries": self.num_queries}
+        return {"backend": self.backend, "metric": self.metric, **measured}
 
     def finding(self) -> str:
         """Return the figures as a sentence."""
         name, where = (INT8, "CPUs") if self.graph else (self.backend, "GPUs")
         who = "`load` and the endpoint" if self.graph else "the endpoint"
         return (
-            f"{name} is for {where}: {DEV_METRIC} {self.small:.4f} on {self.num_queries} dev queries, {self.full:.4f} "
+            f"{name} is for {where}: {self.metric} {self.small:.4f} on {self.num_queries} dev queries, {self.full:.4f} "
             f"without it; {who} can be asked for it with backend={self.backend}"
         )
 
@@ -53,9 +56,10 @@ def quantised(model: Reranker, config: PipelineConfig, store: Store) -> Quantise
     inputs = inputs_of(config, store, splits)
     dev = hold_out(inputs.data.splits, config.training.dev_queries)["dev"]
     scorers = Scorer(full, inputs.texts), OnnxScorer(graph, inputs.texts) if graph else Scorer(small, inputs.texts)
-    before, after = (dev_metric(inputs.data, dev, scorer) for scorer in scorers)
-    check_loss(backend, before, after, len(dev.queries))
-    return Quantised(backend, graph, after, before, len(dev.queries))
+    measure = Measure.of(config)
+    before, after = (dev_metric(inputs.data, dev, scorer, measure) for scorer in scorers)
+    check_loss(backend, before, after, len(dev.queries), measure.name)
+    return Quantised(backend, graph, after, before, len(dev.queries), measure.name)
 
 
 def _of_floats(model: Reranker) -> tuple[Reranker, Reranker]:
@@ -66,11 +70,11 @@ def _of_floats(model: Reranker) -> tuple[Reranker, Reranker]:
     return full, small
 
 
-def check_loss(backend: str, full: float, small: float, num_queries: int) -> None:
+def check_loss(backend: str, full: float, small: float, num_queries: int, metric: str) -> None:
     """Refuse a model of eight bits that is worse than the full one."""
     if full - small > MOST_LOST:
         raise ConfigError(
-            f"scorer.backend={backend} cannot be used: {DEV_METRIC} on {num_queries} dev queries falls from "
+            f"scorer.backend={backend} cannot be used: {metric} on {num_queries} dev queries falls from "
             f"{full:.4f} to {small:.4f} with weights of eight bits, and at most {MOST_LOST} may be lost; set "
             f"scorer.backend=torch."
         )

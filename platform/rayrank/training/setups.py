@@ -12,6 +12,7 @@ from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import DatasetError
 from rayrank.data.pair_set import relevant_pairs
+from rayrank.measure.metrics import Measure
 from rayrank.models.batches import PairTexts
 from rayrank.models.encoder import Encoder, load_encoder
 from rayrank.models.pretraining import PretrainingModel, build
@@ -38,7 +39,7 @@ def inputs_of(config: PipelineConfig, store: Store, candidates: Mapping[str, Ite
     """Return what pairs are assembled from, the candidates of some splits joined to it."""
     corpus, tokenizer = store.require("corpus", config), tokenizer_of(config, store)
     types = store.require("query_types", config).read_table("query_types.parquet") if config.input.query_type else None
-    data = load(corpus, types, config.input, tokenizer, candidates)
+    data = load(corpus, types, config.input, tokenizer, candidates, config.dataset.relevant_from)
     texts = PairTexts(data.starts, data.passages, config.input.length, tokenizer.pad_token_id, tokenizer.sep_token_id)
     return Inputs(data, texts)
 
@@ -56,7 +57,7 @@ def pointwise(config: PipelineConfig, store: Store) -> tuple[Reranker, Pointwise
     """Pairs, from the pre-trained encoder."""
     inputs = _whole_inputs(config, store)
     words = word_table(tokenizer_of(config, store))
-    phase = Pointwise(inputs, config.pointwise, config.training.seed)
+    phase = Pointwise(inputs, config.pointwise, config.training.seed, Measure.of(config))
     return Reranker(_encoder(config, store, words), num_outputs=2), phase
 
 
@@ -64,7 +65,7 @@ def listwise(config: PipelineConfig, store: Store) -> tuple[Reranker, Listwise]:
     """Lists from which unlabelled answers were taken out, from the pointwise model."""
     inputs = _denoised_inputs(config, store) if config.noise.threshold < 1 else _whole_inputs(config, store)
     words = word_table(tokenizer_of(config, store))
-    phase = Listwise(inputs, config.listwise, config.training.seed)
+    phase = Listwise(inputs, config.listwise, config.training.seed, Measure.of(config))
     if config.listwise.start == "encoder":
         return Reranker(_encoder(config, store, words), num_outputs=1), phase
     model = load_reranker(store.require("pointwise", config), config, words).train()
@@ -76,7 +77,8 @@ def listwise(config: PipelineConfig, store: Store) -> tuple[Reranker, Listwise]:
 
 def denoised(config: PipelineConfig, store: Store) -> Iterator[pa.Table]:
     """Yield the training candidates that stay: D', the lists without what is likely to be an unlabelled answer."""
-    relevant = relevant_pairs(store.require("corpus", config).read_table("judgments.parquet"))
+    judgments = store.require("corpus", config).read_table("judgments.parquet")
+    relevant = relevant_pairs(judgments, config.dataset.relevant_from)
     for scored in read_candidates(store.require("noise", config), "train"):
         gone = removed(scored["score"].to_numpy(), relevant.marks(scored), config.noise.threshold)
         yield scored.filter(pa.array(~gone))
@@ -107,7 +109,8 @@ def _held_out(inputs: Inputs, config: PipelineConfig) -> Inputs:
     data: TrainingData = inputs.data
     if not len(data.splits["train"].queries):
         raise DatasetError(
-            f"The dataset {config.dataset.source} has no judged training queries: training needs a train split."
+            f"The dataset {config.dataset.source} has no judged training queries: training needs a train split with "
+            f"grades of dataset.relevant_from={config.dataset.relevant_from} or more."
         )
     splits = hold_out(data.splits, config.training.dev_queries)
     if not len(splits["dev"].candidates.values):

@@ -1,6 +1,7 @@
 """What an export takes along: probabilities from dev's judgments, and golden pairs that are scored as in training."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,11 @@ from transformers import PreTrainedTokenizerFast
 from rayrank.bundle.export import Exported, settings_of
 from rayrank.bundle.text_scorer import check_golden
 from rayrank.core.artifacts import Artifact, Store
-from rayrank.core.config import EncoderConfig, InputConfig, PipelineConfig
+from rayrank.core.config import DatasetConfig, EncoderConfig, InputConfig, PipelineConfig
 from rayrank.core.records import CANDIDATES, JUDGMENTS
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
-from rayrank.scores.calibration import fit
+from rayrank.scores.calibration import Calibration, fit
 from rayrank.stages import export_checks
 from rayrank.stages.export_checks import companions
 from rayrank.text.pieces import PieceEncoder, load_tokenizer, save_tokenizer
@@ -39,24 +40,30 @@ def texts(prefix: str, name: str, lengths: list[int], tokenizer: PreTrainedToken
     return pa.table({name: ids, "text": pa.array(written, pa.large_string()), "piece_ids": pieces})
 
 
-def storage(root: Path, split: str, tokenizer: PreTrainedTokenizerFast) -> Store:
+def storage(
+    root: Path,
+    split: str,
+    tokenizer: PreTrainedTokenizerFast,
+    config: PipelineConfig = CONFIG,
+    grade: Callable[[int], int] = lambda rank: 1,
+) -> Store:
     """A corpus whose passages are one to ninety words long, and candidates of one split; every third is relevant."""
     store = Store(str(root))
-    corpus = finished("corpus", store, shards=["passages/part-0.parquet"], splits={})
+    corpus = finished("corpus", store, config, shards=["passages/part-0.parquet"], splits={})
     save_tokenizer(tokenizer, corpus)
     corpus.write_table("queries.parquet", texts("q", "query_id", [3 + row for row in range(NUM_QUERIES)], tokenizer))
     lengths = [1 + row % 90 for row in range(NUM_QUERIES * DEPTH)]
     corpus.write_table("passages/part-0.parquet", texts("p", "passage_id", lengths, tokenizer))
     query_ids = [f"q{row}" for row in range(NUM_QUERIES)]
-    types = finished("query_types", store)
+    types = finished("query_types", store, config)
     types.write_table(
         "query_types.parquet", pa.table({"query_id": query_ids, "query_type": ["location"] * NUM_QUERIES})
     )
     rows = [(f"q{row // DEPTH}", f"p{row}", row % DEPTH + 1, 0.0) for row in range(NUM_QUERIES * DEPTH)]
-    judged = [(query, passage, 1, split) for query, passage, rank, _ in rows if rank % 3 == 0]
+    judged = [(query, passage, grade(rank), split) for query, passage, rank, _ in rows if rank % 3 == 0]
     for artifact, name, schema, content in (
         (corpus, "judgments.parquet", JUDGMENTS, judged),
-        (finished("candidates", store), f"{split}/part-0.parquet", CANDIDATES, rows),
+        (finished("candidates", store, config), f"{split}/part-0.parquet", CANDIDATES, rows),
     ):
         columns = dict(zip(schema.names, map(list, zip(*content, strict=True)), strict=True))
         artifact.write_table(name, pa.table(columns, schema=schema))
@@ -112,6 +119,32 @@ def test_dev_is_scored_here_where_it_has_no_run_and_its_run_is_used_where_it_has
     assert (here.calibration.num_pairs, here.calibration.num_queries) == (NUM_QUERIES * DEPTH, NUM_QUERIES)
     assert used.golden == here.golden
     assert "calibration error" in used.finding
+
+
+def test_only_relevant_grades_are_calibrated_on(
+    model: Reranker, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_relevant = []
+
+    def counted(scores: np.ndarray, labels: np.ndarray, query_ids: np.ndarray) -> Calibration:
+        num_relevant.append(int(np.sum(labels)))
+        return fit(scores, labels, query_ids)
+
+    monkeypatch.setattr(export_checks, "fit", counted)
+    config = CONFIG.model_copy(update={"dataset": DatasetConfig(relevant_from=2)})
+    store = storage(tmp_path, "dev", tokenizer, config, grade=lambda rank: 2 if rank == 3 else 1)
+    rows = store.artifact("candidates", config).read_table("dev/part-0.parquet")
+    scores = np.random.default_rng(1).normal(size=len(rows)).astype(np.float32)
+    companions("drbert", model, tokenizer, config, store)
+    ranked = finished("rank_listwise", store, config)
+    ranked.write_table("dev/part-0.parquet", rows.set_column(3, CANDIDATES.field("score"), pa.array(scores)))
+
+    used = companions("drbert", model, tokenizer, config, store)
+
+    labels, of_query = rows["rank"].to_numpy() == 3, np.repeat(np.arange(NUM_QUERIES), DEPTH)
+    assert used.calibration == fit(scores, labels, of_query)
+    # One candidate of each query has grade 2, with scores made here and with those of a run.
+    assert num_relevant == [NUM_QUERIES, NUM_QUERIES]
 
 
 def test_no_more_is_scored_here_than_takes_a_minute(

@@ -1,4 +1,4 @@
-"""The blended run: its weight comes from dev, holds for every split, and is told."""
+"""The fused run: its weight comes from dev, holds for every split, and is reported."""
 
 import time
 from pathlib import Path
@@ -11,10 +11,11 @@ import pytest
 from jobs.run_pipeline import whole
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
-from rayrank.core.config import CandidatesConfig, FusionConfig, ListwiseConfig, PipelineConfig
+from rayrank.core.config import CandidatesConfig, FusionConfig, ListwiseConfig, PipelineConfig, TrainingConfig
 from rayrank.core.errors import StorageError
 from rayrank.core.records import CANDIDATES, JUDGMENTS
-from rayrank.scores.interpolation import Blend
+from rayrank.measure.metrics import MRR_10
+from rayrank.scores.interpolation import Interpolation
 from rayrank.stages import rank_fused
 from rayrank.stages.export_checks import first_stage_weight
 
@@ -61,15 +62,26 @@ def test_the_weight_is_what_is_best_on_dev_and_holds_for_every_split(tmp_path: P
     assert weight >= 0.5
     assert made.manifest["MRR@10"]["1.00"] == 1.0 > made.manifest["MRR@10"]["0.00"]
     assert f"bm25 counts {weight:.2f} and the model {1 - weight:.2f}" in made.manifest["findings"][0]
-    blends = {}
+    splits = {}
     for split in ("dev", "test"):
         stages = (store.require(stage, config) for stage in (flow.RUNS[flow.last_run(config)], "candidates"))
-        blends[split] = Blend(*(stage.read_table(stage.names(split)[0]) for stage in stages))
-    assert made.read_table("test/part-00000.parquet").equals(blends["test"].run(weight))
+        splits[split] = Interpolation(*(stage.read_table(stage.names(split)[0]) for stage in stages))
+    assert made.read_table("test/part-00000.parquet").equals(splits["test"].run(weight))
     judgments = store.require("corpus", config).read_table("judgments.parquet")
-    crossed = blends["dev"].tried(judgments.filter(pa.compute.equal(judgments["split"], "dev"))).crossed()
-    assert made.read_table("dev/part-00000.parquet").equals(blends["dev"].run(weight, crossed))
+    qrels = judgments.filter(pa.compute.equal(judgments["split"], "dev"))
+    weights = splits["dev"].search(qrels, MRR_10).cross_fitted()
+    assert made.read_table("dev/part-00000.parquet").equals(splits["dev"].run(weight, weights))
     assert first_stage_weight("drbert" if listwise else "pointwise", config, store) == weight
+
+
+def test_the_metric_of_the_configuration_chooses_the_weight(tmp_path: Path) -> None:
+    config = PipelineConfig(training=TrainingConfig(metric="nDCG@5"))
+
+    facts = rank_fused.run(config, storage(tmp_path, config, ["dev"])).manifest
+
+    assert facts["nDCG@5"][f"{facts['weight']:.2f}"] == max(facts["nDCG@5"].values()) == 1.0
+    assert "MRR@10" not in facts
+    assert ", which is best on dev: nDCG@5 1.0000, the model alone 0." in facts["findings"][0]
 
 
 def test_the_first_stage_does_not_count_beside_a_model_it_was_not_weighed_against(tmp_path: Path) -> None:
@@ -105,15 +117,13 @@ def test_candidates_that_come_in_no_order_do_not_count(tmp_path: Path) -> None:
     assert "come in no order" in facts["findings"][0]
 
 
-@pytest.mark.parametrize(
-    ("first", "weight", "blends"), [("bm25", None, 1), ("provided", None, 0), ("provided", 0.3, 1)]
-)
-def test_the_pipeline_blends_where_that_may_change_the_order(
-    first: Literal["bm25", "provided"], weight: float | None, blends: int
+@pytest.mark.parametrize(("first", "weight", "times"), [("bm25", None, 1), ("provided", None, 0), ("provided", 0.3, 1)])
+def test_the_pipeline_interpolates_where_that_may_change_the_order(
+    first: Literal["bm25", "provided"], weight: float | None, times: int
 ) -> None:
     config = PipelineConfig(candidates=CandidatesConfig(first_stage=first), fusion=FusionConfig(weight=weight))
 
-    assert [stage for stage, _ in whole(config)].count("rank_fused") == blends
+    assert [stage for stage, _ in whole(config)].count("rank_fused") == times
 
 
 def test_a_split_for_which_nothing_was_found_is_left_out(tmp_path: Path) -> None:
