@@ -40,9 +40,11 @@ def chosen(arguments: Arguments, config: PipelineConfig) -> tuple[list["RowSpec"
         raise ConfigError(f"--only {unknown.pop()} is no row: choose among {', '.join(known)}.")
     rows = [row for row in rows if row.name in (arguments.only or known) or row.name == flow.title(full, config)]
     for name, changes in map(changes_of, arguments.row):
-        if shared := next((key for key in changes if key == "training.seed" or key.startswith("dataset.")), ""):
+        fixed = ("training.seed", "training.metric", "dataset.")
+        if shared := next((key for key in changes if key.startswith(fixed)), ""):
             raise ConfigError(
-                f"--row {name!r} cannot change {shared}: all rows have the same data and seeds; use --set, or --seeds."
+                f"--row {name!r} cannot change {shared}: all rows have the same data, metric and seeds; use --set, or "
+                f"--seeds."
             )
         rows.append(ablation.RowSpec(name, changes, changes.pop("evaluate.run", full)))
     seeds = [config.training.seed + number for number in range(arguments.seeds)]

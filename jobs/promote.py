@@ -70,6 +70,7 @@ def _checked(settings: "Settings") -> tuple["Bundle", str]:
 
 def _compared(arguments: Arguments, exported: "Bundle", endpoint: Any, config: PipelineConfig) -> str:
     """Ask the live model the same and refuse one that is worse."""
+    from rayrank.measure.metrics import Measure
     from serve.promotion import as_shown, difference, golden_replays, new_scores, read_replays
 
     asked = arguments.queries
@@ -82,7 +83,7 @@ def _compared(arguments: Arguments, exported: "Bundle", endpoint: Any, config: P
         raise
     new_weight = exported.settings.first_stage_weight
     live, new = as_shown(replays, answers, weight), as_shown(replays, new_scores(exported, replays), new_weight)
-    found = difference(replays, live, new, config.evaluate)
+    found = difference(replays, live, new, config.evaluate, Measure.of(config))
     if (objection := found.objection()) and not arguments.force:
         raise ConfigError(f"--model {arguments.model} is not promoted: {objection}; --force promotes it all the same.")
     if new_weight == weight or any(replay.first_stage_scores for replay in replays):

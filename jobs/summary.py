@@ -32,7 +32,7 @@ def summarise(results: list[tuple[str, Artifact, bool]], log_file: str) -> dict[
         fact["counts"] = {name: manifest[name] for name in SHOWN if manifest.get(name)}
         fact["left_out"] = {kind: entry["count"] for kind, entry in manifest.get("problems", {}).items()}
         if "metrics" in manifest:
-            names = ("run", "baseline", "split", "num_queries", "num_without_results", "metrics")
+            names = ("run", "baseline", "split", "num_queries", "num_without_results", "metric", "metrics")
             fact["evaluation"] = {name: manifest[name] for name in names}
         if "findings" in manifest:
             fact["findings"] = manifest["findings"]
@@ -86,7 +86,8 @@ def _show_evaluations(evaluations: list[dict[str, Any]], console: Console) -> No
 
 
 def _headline(evaluations: list[dict[str, Any]]) -> str:
-    metric, last = "MRR@10", evaluations[-1]
+    last = evaluations[-1]
+    metric = last["metric"]
     steps = " -> ".join(f"{facts['run']} {facts['metrics'][metric]['mean']:.4f}" for facts in evaluations)
     comparison = Comparison(**last["metrics"][metric]["comparison"])
     p_value = p_text(comparison.p_value)

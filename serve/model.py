@@ -24,7 +24,7 @@ from rayrank.models.batches import PairTexts
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.prepare import compile_for_scoring, scoring_copy
 from rayrank.models.inference.scorer import Scorer
-from rayrank.scores.interpolation import blend
+from rayrank.scores.interpolation import interpolate
 from rayrank.text.pieces import PieceEncoder
 from rayrank.text.ragged import Ids, Ragged
 from rayrank.text.template import Template
@@ -277,7 +277,7 @@ def ranked(logits: Sequence[float | None], first: Sequence[float] | None, weight
     there = [place for place, score in enumerate(logits) if score is not None]
     values = np.array([logits[place] for place in there], np.float64)
     if first is not None and weight > 0 and there:
-        values = blend(values, np.array([first[place] for place in there], np.float64), weight)
+        values = interpolate(values, np.array([first[place] for place in there], np.float64), weight)
     return [there[row] for row in np.argsort(-values, kind="stable")]
 
 

@@ -20,14 +20,13 @@ from rayrank.bundle.text_scorer import score
 from rayrank.core.config import EvaluateConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.measure.agreement import kendall_tau, rank_biased_overlap
-from rayrank.measure.metrics import METRICS, per_query
+from rayrank.measure.metrics import MRR_10, Measure
 from rayrank.measure.significance import Comparison, Interval, compare, mean_interval
 from rayrank.reports.table import difference_text, p_text
-from rayrank.scores.interpolation import blend
+from rayrank.scores.interpolation import interpolate
 from serve.config import KEYS
 from serve.targets import Live, Settings
 
-METRIC = "MRR@10"
 LEAST_AGREEMENT = 0.3
 """Of Kendall's tau with the live model. Unrelated orders are near 0; two trainings of one model are far above."""
 
@@ -60,6 +59,7 @@ class Difference:
     live: Interval | None = None
     new: Interval | None = None
     comparison: Comparison | None = None
+    metric: str = MRR_10.name
 
     def finding(self) -> str:
         """Return the figures as a sentence."""
@@ -70,7 +70,7 @@ class Difference:
         if not (self.comparison and self.live and self.new):
             return text
         return (
-            f"{text}; {METRIC} {self.live.mean:.4f} -> {self.new.mean:.4f} on {self.num_judged:,} judged ones "
+            f"{text}; {self.metric} {self.live.mean:.4f} -> {self.new.mean:.4f} on {self.num_judged:,} judged ones "
             f"({difference_text(self.comparison)}, p {p_text(self.comparison.p_value)})"
         )
 
@@ -78,7 +78,7 @@ class Difference:
         """Return what speaks against the new model, if anything: the metric where judged, the agreement elsewhere."""
         found = self.comparison
         if found is not None and found.difference < 0 and found.p_value < ALPHA:
-            return f"{METRIC} falls by {-found.difference:.4f} (p {p_text(found.p_value)})"
+            return f"{self.metric} falls by {-found.difference:.4f} (p {p_text(found.p_value)})"
         if self.num_judged < ENOUGH and self.tau < LEAST_AGREEMENT:
             return f"Kendall's tau with the live model is {self.tau:.3f}, below {LEAST_AGREEMENT}"
         return ""
@@ -173,33 +173,33 @@ def new_scores(exported: Bundle, replays: Sequence[Replay]) -> list[list[float]]
 
 
 def as_shown(replays: Sequence[Replay], logits: Sequence[Sequence[float]], weight: float) -> list[Sequence[float]]:
-    """Return what clients see ordered: logits, with the first stage's scores blended in where a replay has them."""
+    """Return what clients see ordered: logits, interpolated with the first stage's scores where a replay has them."""
     return [
         scores if replay.first_stage_scores is None
-        else blend(np.asarray(scores), np.asarray(replay.first_stage_scores), weight).tolist()
+        else interpolate(np.asarray(scores), np.asarray(replay.first_stage_scores), weight).tolist()
         for replay, scores in zip(replays, logits, strict=True)
     ]  # fmt: skip
 
 
 def difference(
-    replays: Sequence[Replay], live: Sequence[Sequence[float]], new: Sequence[Sequence[float]], config: EvaluateConfig
+    replays: Sequence[Replay], live: Sequence[Sequence[float]], new: Sequence[Sequence[float]], config: EvaluateConfig,
+    measure: Measure = MRR_10,
 ) -> Difference:  # fmt: skip
-    """Compare two models' scores of the same replays."""
+    """Compare two models' scores of the same replays, by the measure where a passage was judged relevant."""
     pairs = list(zip(live, new, strict=True))
     tau, overlap = (float(np.mean([alike(*pair) for pair in pairs])) for alike in (kendall_tau, rank_biased_overlap))
-    judged = [place for place, replay in enumerate(replays) if any(replay.relevance or ())]
+    judged = [place for place, replay in enumerate(replays) if max(replay.relevance or [0]) >= measure.relevant_from]
     if not judged:
         return Difference(len(replays), tau, overlap)
     relevance = [replays[place].relevance or () for place in judged]
     qrels = _rows(relevance, "relevance", pa.int32())
-    measure = {METRIC: METRICS[METRIC]}
     before, after = (
-        per_query(qrels, _rows([scores[place] for place in judged], "score", pa.float32()), measure).values[METRIC]
+        measure.values(qrels, _rows([scores[place] for place in judged], "score", pa.float32()))
         for scores in (live, new)
     )
     found = compare(after, before, config.test, config.resamples, config.seed)
     means = (mean_interval(values, config.resamples, config.seed) for values in (before, after))
-    return Difference(len(replays), tau, overlap, len(judged), next(means), next(means), found)
+    return Difference(len(replays), tau, overlap, len(judged), next(means), next(means), found, measure.name)
 
 
 def _rows(lists: Sequence[Sequence[float]], name: str, kind: pa.DataType) -> pa.Table:

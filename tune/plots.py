@@ -1,4 +1,4 @@
-"""The pictures of a sweep, from its trials; Optuna's own where it has one."""
+"""The pictures of a sweep, from its trials; Optuna's own where it has one. `dev` names the metric that was swept by."""
 
 import io
 from collections.abc import Sequence
@@ -18,10 +18,9 @@ from tune.study import COST, Record
 
 ENOUGH = 4
 """Finished trials below which importances are guesses."""
-DEV_TEXT = "dev MRR@10"
 
 
-def best_so_far(found: Sequence[Record]) -> bytes:
+def best_so_far(found: Sequence[Record], dev: str) -> bytes:
     """Draw every trial's figure and the best one up to it; the first trial is the configuration's own values."""
     figure, axes = _figure()
     kinds = {"finished": ("o", BLUE, "finished"), "stopped early": ("x", GREY, "stopped early, at its last epoch")}
@@ -38,10 +37,10 @@ def best_so_far(found: Sequence[Record]) -> bytes:
         axes.plot(failed, [low] * len(failed), "v", color=ORANGE, label="failed", clip_on=False)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("trial; the first is the settings as they were")
-    return _finished(figure, axes)
+    return _finished(figure, axes, dev)
 
 
-def importances(study: Study, keys: Sequence[str]) -> bytes:
+def importances(study: Study, keys: Sequence[str], dev: str) -> bytes:
     """Draw how much of the difference between trials each setting explains."""
     found = get_param_importances(study, evaluator=FanovaImportanceEvaluator(seed=0), params=list(keys))
     figure, axes = _figure(height=1.2 + 0.5 * len(found))
@@ -50,12 +49,12 @@ def importances(study: Study, keys: Sequence[str]) -> bytes:
     for place, name in enumerate(names):
         axes.annotate(f" {found[name]:.0%}", (found[name], place), va="center", fontsize=9, color=GREY)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_xlabel("share of the differences in dev MRR@10 that it explains (fANOVA)")
+    axes.set_xlabel(f"share of the differences in {dev} that it explains (fANOVA)")
     tidy(axes)
     return png(figure)
 
 
-def negatives(done: Sequence[Record], key: str, pairwise: bool) -> bytes:
+def negatives(done: Sequence[Record], key: str, dev: str, pairwise: bool) -> bytes:
     """Draw dev against N-, as the paper's Figure 5: every training, and means with 95 % intervals."""
     figure, axes = _figure()
     groups: dict[int, list[float]] = {}
@@ -75,7 +74,7 @@ def negatives(done: Sequence[Record], key: str, pairwise: bool) -> bytes:
     axes.plot([], [], ".", color=GREY, label="one training")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("N-, negatives in a list")
-    return _finished(figure, axes)
+    return _finished(figure, axes, dev)
 
 
 def half_intervals(groups: Sequence[Sequence[float]]) -> list[float]:
@@ -90,7 +89,7 @@ def half_intervals(groups: Sequence[Sequence[float]]) -> list[float]:
     return [float(stats.t.ppf(0.975, freedom) * spread / np.sqrt(len(values))) for values in groups]
 
 
-def threshold(done: Sequence[Record], key: str, report: dict[str, Any] | None) -> bytes:
+def threshold(done: Sequence[Record], key: str, dev: str, report: dict[str, Any] | None) -> bytes:
     """Draw how much each threshold takes out of the lists, and what dev is with it."""
     figure = Figure(figsize=(8.0, 6.0 if report else 4.2), layout="constrained")
     panels = figure.subplots(2 if report else 1, 1, sharex=True, squeeze=False)[:, 0]
@@ -106,7 +105,7 @@ def threshold(done: Sequence[Record], key: str, report: dict[str, Any] | None) -
     axes = panels[-1]
     axes.plot([record.changes[key] for record in done], [record.dev for record in done], "o", color=BLUE)
     axes.set_xlabel("noise threshold; 1 removes nothing")
-    axes.set_ylabel(DEV_TEXT)
+    axes.set_ylabel(dev)
     tidy(axes)
     return png(figure)
 
@@ -118,14 +117,14 @@ def removed_shares(histogram: dict[str, Any]) -> tuple[list[float], list[float]]
     return list(histogram["edges"]), list(above / max(counts.sum(), 1.0))
 
 
-def coordinates(study: Study, keys: Sequence[str]) -> bytes:
+def coordinates(study: Study, keys: Sequence[str], dev: str) -> bytes:
     """Draw every finished trial as a line through its settings."""
-    return _of_optuna(optuna_plots.plot_parallel_coordinate(study, params=list(keys), target_name=DEV_TEXT))
+    return _of_optuna(optuna_plots.plot_parallel_coordinate(study, params=list(keys), target_name=dev))
 
 
-def pareto(study: Study) -> bytes:
+def pareto(study: Study, dev: str) -> bytes:
     """Draw the trials by both aims; those that no other beats in both are marked."""
-    return _of_optuna(optuna_plots.plot_pareto_front(study, target_names=[DEV_TEXT, COST.replace("_", " ")]))
+    return _of_optuna(optuna_plots.plot_pareto_front(study, target_names=[dev, COST.replace("_", " ")]))
 
 
 def _of_optuna(drawn: Any) -> bytes:
@@ -146,8 +145,8 @@ def _figure(height: float = 4.2) -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-def _finished(figure: Figure, axes: Axes) -> bytes:
-    axes.set_ylabel(DEV_TEXT)
+def _finished(figure: Figure, axes: Axes, dev: str) -> bytes:
+    axes.set_ylabel(dev)
     tidy(axes)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False, fontsize=9)
     return png(figure)

@@ -42,7 +42,8 @@ FACTS = ("seconds", "train_seconds", "num_steps", "best_step", "pairs_per_s", "d
 def write(folder: Artifact, study: Study, space: Space, config: PipelineConfig, store: Store) -> list[str]:
     """Write everything and return the lines a person wants to read."""
     found = records(study)
-    folder.write_table("trials.parquet", trials_table(found, list(space.dimensions), study))
+    keys, metric = list(space.dimensions), config.training.metric
+    folder.write_table("trials.parquet", trials_table(found, keys, metric, study))
     lines = [*findings(found, space, config), *_front(study), *_gpus(study)]
     winner = best(found)
     if winner is not None:
@@ -53,7 +54,7 @@ def write(folder: Artifact, study: Study, space: Space, config: PipelineConfig, 
         with folder.create(f"plots/{name}.png") as stream:
             stream.write(picture)
     with folder.create("report.html") as stream:
-        stream.write(page(lines, pictures, table_lines(found, list(space.dimensions))).encode())
+        stream.write(page(lines, pictures, table_lines(found, keys, metric)).encode())
     return [*lines, f"in {folder.url}: report.html, best.yaml, trials.parquet"]
 
 
@@ -61,20 +62,20 @@ def best_yaml(config: PipelineConfig, changes: Changes, headline: str) -> str:
     """Return a whole configuration for --config, without what belongs to the machine or is found out anew."""
     values = as_file(varied(config, changes))
     del values["resources"]
-    for section in ("dataset", "text", "encoder", "typer", "evaluate"):
+    for section in ("dataset", "text", "encoder", "typer", "evaluate", "domain"):
         del values[section]["fingerprint"]
     swept = yaml.safe_dump(dict(changes), sort_keys=False).replace("\n", "\n#   ").rstrip("# \n")
     return f"# {headline}\n# The sweep chose:\n#   {swept}\n{yaml.safe_dump(values, sort_keys=False)}"
 
 
-def trials_table(found: Sequence[Record], keys: Sequence[str], study: Study) -> pa.Table:
+def trials_table(found: Sequence[Record], keys: Sequence[str], metric: str, study: Study) -> pa.Table:
     """Return every trial as a row, its settings as columns under their dotted keys."""
     times = {trial.number: trial for trial in study.get_trials(deepcopy=False)}
     front = _on_the_front(study)
     columns: dict[str, Any] = {
         "trial": [record.number for record in found],
         "state": [record.state for record in found],
-        "dev_mrr_10": pa.array([record.dev for record in found], pa.float64()),
+        f"dev {metric}": pa.array([record.dev for record in found], pa.float64()),
         COST: pa.array([record.cost for record in found], pa.float64()),
         "pareto": pa.array([record.number in front if front else None for record in found], pa.bool_()),
         "reason": [record.reason for record in found],
@@ -100,18 +101,19 @@ def findings(found: Sequence[Record], space: Space, config: PipelineConfig) -> l
     group = [record for record in trainings(found) if _like(record, winner)]
     seeds = f", mean of {len(group)} trainings" if len(group) > 1 else ""
     shown = settings_text(without_seed(winner.changes))
-    lines.insert(0, f"best: trial {winner.number}, dev MRR@10 {mean_dev(group):.4f}{seeds}{beside}: {shown}")
+    dev = f"dev {config.training.metric} {mean_dev(group):.4f}"
+    lines.insert(0, f"best: trial {winner.number}, {dev}{seeds}{beside}: {shown}")
     if SEED not in space.dimensions and not _like(winner, Record(0, "", own, None)):
         changed = {key: value for key, value in winner.changes.items() if value != own[key]}
         lines.insert(1, _to_confirm(changed, config.training.seed + 1))
     return [*lines, *_reasons(found)]
 
 
-def table_lines(found: Sequence[Record], keys: Sequence[str]) -> list[list[str]]:
+def table_lines(found: Sequence[Record], keys: Sequence[str], metric: str) -> list[list[str]]:
     """Return a header and a line a trial, as text."""
     two_aims = any(record.cost is not None for record in found)
     lines = [
-        ["trial", "state", "dev MRR@10", *(["ms per query"] if two_aims else []), *keys, "seconds", "why it failed"]
+        ["trial", "state", f"dev {metric}", *(["ms per query"] if two_aims else []), *keys, "seconds", "why it failed"]
     ]
     for record in found:
         aims = ["" if record.dev is None else f"{record.dev:.4f}"]
@@ -123,14 +125,14 @@ def table_lines(found: Sequence[Record], keys: Sequence[str]) -> list[list[str]]
     return lines
 
 
-def live_table(study: Study, keys: Sequence[str], trials: int, most: int = 15) -> Table:
+def live_table(study: Study, keys: Sequence[str], metric: str, trials: int, most: int = 15) -> Table:
     """Return the last trials and the best so far, for the screen."""
     found = [record for record in records(study) if record.state != "waiting"]
     winner = best(found)
     over = sum(record.state not in ("running", "waiting") for record in found)
     best_text = f"; best: trial {winner.number}, {winner.dev:.4f}" if winner else ""
     table = Table(title=f"{over} of {trials} trials over{best_text}", title_justify="left")
-    header, *lines = table_lines(found[-most:], keys)
+    header, *lines = table_lines(found[-most:], keys, metric)
     for title in header:
         table.add_column(title, overflow="fold")
     for record, line in zip(found[-most:], lines, strict=True):
@@ -196,22 +198,23 @@ def _pictures(
     pictures: dict[str, bytes] = {}
     if not done:
         return pictures
-    two_aims = len(study.directions) > 1
+    two_aims, dev = len(study.directions) > 1, f"dev {config.training.metric}"
     if two_aims:
-        pictures["pareto"] = plots.pareto(study)
+        pictures["pareto"] = plots.pareto(study, dev)
     elif not space.grid:  # which tries everything, in its own order
-        pictures["best_so_far"] = plots.best_so_far(found)
+        pictures["best_so_far"] = plots.best_so_far(found, dev)
     if NEGATIVES in space.dimensions:
-        pictures["n_minus"] = plots.negatives(done, NEGATIVES, pairwise=config.listwise.positives == 1)
+        pictures["n_minus"] = plots.negatives(done, NEGATIVES, dev, pairwise=config.listwise.positives == 1)
     if THRESHOLD in space.dimensions:
         report = store.find("noise_report", threshold_config(config))
-        pictures["threshold"] = plots.threshold(done, THRESHOLD, report.read_json("report.json") if report else None)
+        facts = report.read_json("report.json") if report else None
+        pictures["threshold"] = plots.threshold(done, THRESHOLD, dev, facts)
     swept = [key for key in space.dimensions if key != SEED]
     if len(swept) > 1 and len(done) >= plots.ENOUGH and not two_aims:
         # Where all trials measured the same there is no difference to explain.
         if len({record.dev for record in done}) > 1:
-            pictures["importances"] = plots.importances(study, swept)
-        pictures["coordinates"] = plots.coordinates(study, swept)
+            pictures["importances"] = plots.importances(study, swept, dev)
+        pictures["coordinates"] = plots.coordinates(study, swept, dev)
     return pictures
 
 

@@ -33,10 +33,10 @@ class StudySearch(OptunaSearch):
     Ray Tune's own way to go on (Tuner.restore) reads a snapshot some seconds old; the study is written at every step.
     """
 
-    def __init__(self, space: Space, storage: JournalStorage, cost: bool, seed: int, makes: Makes) -> None:
+    def __init__(self, space: Space, storage: JournalStorage, cost: bool, seed: int, makes: Makes, dev: str) -> None:
         metric, mode = ([DEV, COST], ["max", "min"]) if cost else (DEV, "max")
         super().__init__(space.suggest, metric=metric, mode=mode, study_name=NAME, storage=storage)
-        self._dimensions, self._first_seed, self._makes = space, seed, makes
+        self._dimensions, self._first_seed, self._makes, self._dev = space, seed, makes, dev
         self._busy: dict[str, set[tuple[str, str]]] = {}
         # Running, says the study, but not here: the last driver died under them.
         left = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
@@ -87,7 +87,7 @@ class StudySearch(OptunaSearch):
         else:
             return  # interrupted: it stays a running trial, and the next start goes on with it
         self._completed_trials.add(trial_id)
-        say(told(self.study, trial.number))
+        say(told(self.study, trial.number, self._dev))
 
     def save(self, checkpoint_path: str) -> None:
         # The study is on storage already; Ray only wants to see a file.
@@ -111,8 +111,8 @@ class StudySearch(OptunaSearch):
         self.study.tell(trial, state=TrialState.FAIL)
 
 
-def told(study: Study, number: int) -> str:
-    """Return a line on how a trial ended."""
+def told(study: Study, number: int, dev: str) -> str:
+    """Return a line on how a trial ended; `dev` names the metric."""
     record = records(study)[number]
-    ended = record.reason or (f"dev MRR@10 {record.dev:.4f}" if record.dev is not None else "nothing measured")
+    ended = record.reason or (f"{dev} {record.dev:.4f}" if record.dev is not None else "nothing measured")
     return f"trial {number} {record.state}: {ended} ({settings_text(record.changes, exact=False)})"

@@ -28,6 +28,7 @@ Changes = dict[str, Any]
 
 NEGATIVES, THRESHOLD, SEED = "listwise.negatives", "noise.threshold", "training.seed"
 EPOCHS, STEPS = "listwise.epochs", "listwise.max_steps"
+MEASURE = ("training.metric", "dataset.relevant_from")
 SEEDS = 3
 """Trainings of each point of Figure 5."""
 
@@ -65,6 +66,8 @@ def open_space(name: str, config: PipelineConfig, grid: bool = False) -> Space:
         grid = grid or name == "n_minus"
     else:
         entries = _from_file(name)
+    if swept := next((key for key in MEASURE if key in entries), ""):
+        raise ConfigError(f"--space {name}: {swept} cannot be swept, since trials are compared by it; use --set.")
     dimensions = {str(key): _dimension(str(key), entry, config, name) for key, entry in entries.items()}
     space = Space(name, dimensions, grid)
     if grid:

@@ -20,7 +20,7 @@ from tune.spaces import SEED, Changes
 
 FILE, NAME = "study.jsonl", "sweep"
 DEV, COST = "dev", "ms_per_query"
-"""What is measured: MRR@10 on dev, and the time to score one query's candidates."""
+"""What is measured: training.metric on dev, and the time to score one query's candidates."""
 
 GPUS = "gpus"
 

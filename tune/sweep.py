@@ -107,14 +107,20 @@ def execute(
     room = min(places(config.resources), parallel or trials)
     make_all(_shared(space, config), store, room)
     search = StudySearch(
-        space, open_storage(folder), cost, config.training.seed, partial(missing, base=config, store=store)
+        space,
+        open_storage(folder),
+        cost,
+        config.training.seed,
+        partial(missing, base=config, store=store),
+        f"dev {config.training.metric}",
     )
     enqueue(search.study, space.points(config)[:trials])
     left = trials - num_told(search.study)
     if space.grown:
         say(f"--space {space.name} grows to your own values, which are tried first: {'; '.join(space.grown)}")
     say(f"{left} of {trials} trials to run, {min(room, left)} at a time")
-    with watched() as seen, live(lambda: results.live_table(search.study, list(space.dimensions), trials)):
+    metric, keys = config.training.metric, list(space.dimensions)
+    with watched() as seen, live(lambda: results.live_table(search.study, keys, metric, trials)):
         _tuned(folder, search, space, config, store, left=left, room=room, cost=cost)
         add_busy(search.study, seen())
 
@@ -209,6 +215,6 @@ if __name__ == "__main__":
         "--parallel", type=int, help="trials at once at most; what the cluster has room for if not said"
     )
     options.add_argument("--grid", action="store_true", help="every combination of the space once, none stopped early")
-    options.add_argument("--cost", action="store_true", help="two aims: dev MRR@10, and the time to score a query")
+    options.add_argument("--cost", action="store_true", help="two aims: dev training.metric, and time to score a query")
     arguments = options.parse_args()
     run_task(arguments, lambda config, store: run(arguments, config, store), lambda config: chosen(arguments, config))

@@ -11,6 +11,7 @@ import wordfreq
 from rayrank.core.artifacts import Store
 from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import build
+from rayrank.data.digests import digested
 from rayrank.stages import corpus, domain_report
 
 
@@ -42,6 +43,28 @@ def test_words_counted_in_parts_are_the_words_of_the_corpus(ray_cluster: None, t
     assert report["compared"] == len(expected)
     assert {"genome", "loci"} <= {word["word"] for word in report["typical"]}
     assert artifact.manifest["findings"]
+
+
+def test_a_corpus_is_compared_with_the_words_of_a_reference_text(ray_cluster: None, tmp_path: Path) -> None:
+    write_dataset(tmp_path / "data", ["the gene of the allele"])
+    (tmp_path / "books.txt").write_text("the whale of the sea\n" * 200)
+    settings = [f"dataset.source=beir:{tmp_path / 'data'}", "dataset.part_bytes=1000"]
+    config = build("demo", assignments=[*settings, f"domain.reference={tmp_path / 'books.txt'}"])
+    store = Store(str(tmp_path / "storage"))
+    corpus.run(config, store)
+
+    artifact = domain_report.run(config, store)
+
+    # the, of, gene, allele against the, of, sea, whale.
+    assert artifact.read_json("report.json").items() >= {
+        "reference": "the text books.txt (en)", "compared": 4, "num_differing": 2, "covered": 0.6
+    }.items()  # fmt: skip
+    assert len(artifact.names("reference")) == 5
+    assert "are not among the 4 of the text books.txt (en)" in artifact.manifest["findings"][0]
+    (tmp_path / "books.txt").write_text("1 2 3\n")
+    changed = digested(config)
+    with pytest.raises(ConfigError, match=r"domain\.reference=.*books\.txt has no words without digits"):
+        domain_report.run(changed, store)
 
 
 def test_a_language_without_a_list_is_refused_before_anything_is_counted(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_the_best_is_told_beside_the_preset_and_best_yaml_is_its_configuration(s
     assert told[3] == f"{json.loads(own)['dev']:.4f}"
     assert float(told[2]) >= float(told[3])
     winner = trials(storage)[int(told[1])]
-    assert f"{winner['dev_mrr_10']:.4f}" == told[2]
+    assert f"{winner['dev MRR@10']:.4f}" == told[2]
     (file,) = storage.glob("sweeps/*/best.yaml")
     built = build("demo", str(file))
     # The file leaves out what every start finds out anew.

@@ -16,6 +16,7 @@ from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.core.overrides import apply
+from rayrank.measure.metrics import Measure
 from rayrank.stages import listwise, pointwise
 from rayrank.text.template import MIN_PASSAGE_PIECES
 from rayrank.training import setups
@@ -72,6 +73,16 @@ def test_dev_keeps_all_its_candidates_where_it_is_a_part_of_train(
     assert len(after["dev"].queries)
     assert np.array_equal(after["dev"].candidates.values, before["dev"].candidates.values)
     assert sizes(after["train"]) < sizes(before["train"])
+
+
+def test_the_phases_measure_dev_by_the_metric_and_the_grade_of_the_configuration(
+    config: PipelineConfig, trained: Path
+) -> None:
+    chosen, store = apply(config.model_dump(), {"training.metric": "nDCG@5"}), Store(str(trained))
+
+    # Everything before the phase is the same artifact; only what it selects by differs.
+    assert setups.pointwise(chosen, store)[1]._measure == Measure("nDCG@5", 1)
+    assert setups.pointwise(config, store)[1]._measure == setups.listwise(config, store)[1]._measure == Measure()
 
 
 def test_a_fresh_head_is_not_the_difference_of_the_pointwise_classes(config: PipelineConfig, trained: Path) -> None:

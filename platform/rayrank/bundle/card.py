@@ -29,6 +29,7 @@ class Phase:
     name: str
     settings: Mapping[str, Any]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    metric: str = "MRR@10"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,12 @@ def gather(model: str, config: PipelineConfig, store: Store, license_name: str) 
         first_stage=flow.title(config.candidates.first_stage, config),
         depth=config.candidates.depth,
         phases=[
-            Phase(name, getattr(config, name).model_dump(mode="json"), found.manifest if found else {})
+            Phase(
+                name,
+                getattr(config, name).model_dump(mode="json"),
+                found.manifest if found else {},
+                "negative loss" if name == "pretrain" else config.training.metric,
+            )
             for name in phases
             for found in [store.find(name, config)]
         ],
@@ -228,8 +234,8 @@ def _use_first_stage(origin: Provenance, weight: float) -> str:
         return ""
     return (
         f"\n\nThe scores of {origin.first_stage} are meant to count {weight:g} beside the model's: order a query's "
-        f"candidates by `rayrank.scores.interpolation.blend(scores, first_stage_scores, {weight:g})`. Where it is "
-        f"served, that is what `first_stage_scores` do."
+        f"candidates by `rayrank.scores.interpolation.interpolate(scores, first_stage_scores, {weight:g})`. Where it "
+        f"is served, that is what `first_stage_scores` do."
     )
 
 
@@ -252,7 +258,8 @@ def _training(origin: Provenance) -> str:
             f"{name} {value}" for name, value in phase.settings.items() if value is not None and name != "enabled"
         )
         facts = phase.facts
-        done = f" {facts['num_steps']:,} steps, best dev {facts['dev']:.4f}." if "dev" in facts else ""
+        best = f"best dev {phase.metric} {facts['dev']:.4f}" if "dev" in facts else ""
+        done = f" {facts['num_steps']:,} steps, {best}." if best else ""
         lines.append(f"- {_TITLES[phase.name]}: {chosen}.{done}")
     return "\n".join([*lines, "", f"Code revision: `{origin.revision}`."])
 

@@ -1,9 +1,10 @@
 """Every setting of a run, one frozen section a stage; `overrides.py` reads them from the command line."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializeAsAny, field_validator, model_validator
+from pydantic import AfterValidator, Field, SerializeAsAny, field_validator, model_validator
 
+from rayrank.core.metric_names import display_name
 from rayrank.core.run_kinds import RunSettings, read_all
 from rayrank.core.section import Section as Section
 
@@ -44,6 +45,7 @@ class DatasetConfig(Section):
         default=TYPE_FIELD, min_length=1, description="of a BEIR query's metadata, where its type is"
     )
     part_bytes: int = Field(default=64 << 20, ge=64, description="how much of a corpus file one reader takes")
+    relevant_from: int = Field(default=1, ge=1, description="grade from which a judgment is relevant; not for nDCG")
     demo: DemoConfig = DemoConfig()
     fingerprint: str = Field(default="", description="digest of the source, filled in when a run starts")
 
@@ -117,6 +119,9 @@ class TrainingConfig(Section):
     seed: int = Field(default=13, ge=0)
     dev_queries: int = Field(default=500, ge=1, description="measured during training; all if there are fewer")
     evaluations: int = Field(default=1, ge=1, description="how often an epoch dev is measured; the best weights stay")
+    metric: Annotated[str, AfterValidator(display_name)] = Field(
+        default="MRR@10", description="selects models on dev: MRR, nDCG, MAP, P or R, as in nDCG@10"
+    )
 
 
 class PhaseConfig(Section):
@@ -209,15 +214,19 @@ class ScorerConfig(Section):
     backend: Backend = Field(
         default="torch",
         description="onnx-int8 is ONNX Runtime with weights of eight bits, for CPUs: jobs.export adds the file, if "
-        "dev MRR@10 stays what it is; torch-fp8 is floats of eight bits on a GPU: jobs.export measures what they cost",
+        "dev does not get worse; torch-fp8 is floats of eight bits on a GPU: jobs.export measures what they cost",
     )
 
 
 class DomainConfig(Section):
-    """How the words of the corpus are compared with those of general text."""
+    """How the words of the corpus are compared with those of general text, or of a reference text."""
 
     words: int = Field(default=10_000, ge=100, description="the most frequent ones, of either side")
     language: str = Field(default="en", description="as the wordfreq package names it")
+    reference: str = Field(
+        default="", description="a plain-text file (or .gz) to compare with; wordfreq's general words if empty"
+    )
+    fingerprint: str = Field(default="", description="digest of that file, filled in when a run starts")
 
 
 class ResourcesConfig(Section):

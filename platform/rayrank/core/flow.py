@@ -18,6 +18,8 @@ NOISE = "noise"
 """Stands for the scores of the training candidates that the noise filter reads."""
 
 _MODEL = ("encoder", "strm", "input", "training")
+_ALL_BUT_METRIC = ("training.seed", "training.dev_queries", "training.evaluations")
+"""Settings of the training section that an evaluation does not depend on: it uses only the metric."""
 _FOLDERS = ("text.tokenizer", "encoder.name")
 """Settings that may name a local folder; their section has a fingerprint then."""
 
@@ -77,20 +79,22 @@ def _of_evaluate(config: PipelineConfig) -> tuple[str, ...]:
 
 STAGES: dict[str, Stage] = {
     "corpus": Stage(("dataset", "text"), lambda config: (), "jobs.build_corpus", ignores=("dataset.source",)),
-    "domain_report": Stage(("domain",), lambda config: ("corpus",), "jobs.domain_report"),
+    "domain_report": Stage(
+        ("domain",), lambda config: ("corpus",), "jobs.domain_report", version=2, ignores=("domain.reference",)
+    ),
     "index": Stage(("index",), lambda config: ("corpus",), "jobs.build_index"),
     "query_typer": Stage(
         ("encoder", "text", "training", "typer"),
         lambda config: () if config.typer.labels else ("corpus",),
         "jobs.train_query_types",
-        ignores=("text.passage_pieces", "training.dev_queries", "typer.labels"),
+        ignores=("text.passage_pieces", "training.dev_queries", "training.metric", "typer.labels"),
     ),
     "query_types": Stage(("query_types",), _of_query_types, "jobs.train_pointwise"),
     "pretrain": Stage(
         ("encoder", "strm", "training", "pretrain"),
         lambda config: ("corpus",),
         "jobs.pretrain",
-        ignores=("training.dev_queries",),
+        ignores=("training.dev_queries", "training.metric"),
         version=2,
     ),
     "pointwise": Stage(
@@ -115,7 +119,7 @@ STAGES: dict[str, Stage] = {
         ignores=("noise.run",),
         scores_pairs=True,
     ),
-    "evaluate": Stage(("evaluate",), _of_evaluate, "jobs.evaluate"),
+    "evaluate": Stage(("evaluate", "training"), _of_evaluate, "jobs.evaluate", ignores=_ALL_BUT_METRIC),
 }
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from rayrank.core.config import PipelineConfig
-from rayrank.core.errors import ConfigError
+from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.core.flow import is_run, run_named, used_runs
 from rayrank.core.overrides import apply
 from rayrank.core.paths import absolute_path
 from rayrank.core.pretrained import content_digest, resolved
 from rayrank.data.labelled_questions import labels_digest
+from rayrank.data.sources.lines import opened
 
 _folder_digest = cache(content_digest)
 
@@ -27,10 +28,24 @@ def _run_digest(run: str, config: PipelineConfig) -> str:
         raise ConfigError(f"The run {run} cannot be read: {reason}; name a TREC run file or one of {names}.") from None
 
 
+def _reference_digest(file: str) -> str:
+    """Return the digest of a reference text, the same whether it is compressed or not."""
+    digest = hashlib.sha256()
+    try:
+        with opened(file) as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    except DatasetError as error:
+        reason = str(error).removeprefix(f"The file {file} ").partition(":")[0].rstrip(".")
+        raise ConfigError(f"domain.reference={file} {reason}: name a plain-text file, or leave it empty.") from None
+    return digest.hexdigest()[:16]
+
+
 DIGESTS: Mapping[str, Callable[[PipelineConfig], str]] = {
     "text.tokenizer": lambda config: _folder_digest(config.text.tokenizer, "text.tokenizer"),
     "encoder.name": lambda config: _folder_digest(config.encoder.name, "encoder.name"),
     "typer.labels": lambda config: labels_digest(config.typer.labels, "typer.labels") if config.typer.labels else "",
+    "domain.reference": lambda config: _reference_digest(config.domain.reference) if config.domain.reference else "",
     "evaluate.run": lambda config: (
         _run_digest(config.evaluate.run, config) + _run_digest(config.evaluate.baseline, config)
     ),

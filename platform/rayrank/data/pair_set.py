@@ -1,4 +1,4 @@
-"""Which rows of a table name one of a set of (query, passage) pairs."""
+"""Sets of (query, passage) pairs, looked up for whole tables at once."""
 
 import numpy as np
 import pandas as pd
@@ -12,27 +12,32 @@ Mask = NDArray[np.bool_]
 
 
 class PairSet:
-    """Pairs as numbers: looking up millions of rows needs no Python object a row."""
+    """A set of pairs, kept as integers: looking up millions of rows creates no Python object per row."""
 
     def __init__(self, pairs: pa.Table) -> None:
         """Take the columns query_id and passage_id."""
         query_ids, passage_ids = (pc.unique(pairs[name]) for name in ("query_id", "passage_id"))
-        self._rows, self._num_passages = PairLookup(query_ids, passage_ids), len(passage_ids)
-        self._keys = pd.Index(np.unique(self._numbers(pairs)))
+        self._lookup, self._num_passages = PairLookup(query_ids, passage_ids), len(passage_ids)
+        self._codes = pd.Index(np.unique(self._encode(pairs)))
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._codes)
 
     def marks(self, table: pa.Table) -> Mask:
         """Return for each row whether its pair is in the set."""
-        return self._keys.get_indexer(self._numbers(table)) >= 0  # type: ignore[no-any-return]
+        return self._codes.get_indexer(self._encode(table)) >= 0  # type: ignore[no-any-return]
 
-    def _numbers(self, table: pa.Table) -> NDArray[np.int64]:
-        """Return one number a pair, -1 where the set knows the query or the passage nowhere."""
-        queries, passages = self._rows(table)
+    def _encode(self, table: pa.Table) -> NDArray[np.int64]:
+        """Return one integer per pair, -1 if the set does not contain its query or its passage."""
+        queries, passages = self._lookup(table)
         return np.where((queries < 0) | (passages < 0), -1, queries * self._num_passages + passages)
 
 
-def relevant_pairs(judgments: pa.Table) -> PairSet:
-    """Return the pairs judged relevant: relevance 1 or more."""
-    return PairSet(judgments.filter(pc.greater(judgments["relevance"], 0)))
+def relevant(judgments: pa.Table, relevant_from: int = 1) -> pa.Table:
+    """Return the judgments whose grade counts as relevant."""
+    return judgments.filter(pc.greater_equal(judgments["relevance"], relevant_from))
+
+
+def relevant_pairs(judgments: pa.Table, relevant_from: int = 1) -> PairSet:
+    """Return the pairs judged relevant."""
+    return PairSet(relevant(judgments, relevant_from))

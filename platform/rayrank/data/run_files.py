@@ -1,8 +1,8 @@
-"""Run files other tools read and write: TREC (`query Q0 passage rank score tag`) and MS MARCO.
+"""Run files in the formats of TREC (`query Q0 passage rank score tag`) and of the MS MARCO leaderboard.
 
 trec_eval orders by score, ties by passage id, and ignores the rank column; `metrics.per_query` does the same.
-Scores are written as the shortest decimals that read back as the same float32: equal scores stay equal and
-different ones stay different, so trec_eval on our file gives our figures, even where ranks break ties otherwise.
+Scores are written as the shortest decimals that read back as the same float32: ties stay ties and distinct scores
+stay distinct, so trec_eval reports our metrics for our files.
 """
 
 from collections.abc import Iterator
@@ -23,30 +23,30 @@ FIELDS = ("query", "Q0", "passage", "rank", "score", "tag")
 
 
 def write_trec(table: pa.Table, stream: IO[bytes], tag: str) -> None:
-    """Write candidates as a TREC run, queries as in the table, each by rank; white space in the tag becomes '-'."""
+    """Write a TREC run, queries in the order of the table, each by rank; white space in the tag becomes '-'."""
     end = ("-".join(tag.split()) or "rayrank") + "\n"
     for query_ids, passage_ids, ranks, scores in _ordered(table):
         _write(stream, " ", query_ids, "Q0", passage_ids, ranks, scores.cast(pa.large_string()), end)
 
 
 def write_msmarco(table: pa.Table, stream: IO[bytes]) -> None:
-    """Write candidates for the MS MARCO leaderboard; it has no scores, so ties count in the order of the ranks."""
+    """Write a run for the MS MARCO leaderboard: it has ranks but no scores, so ties keep the order of their ranks."""
     for query_ids, passage_ids, ranks, _ in _ordered(table):
         _write(stream, "\t", query_ids, passage_ids, _joined("", ranks, "\n"))
 
 
 def read_trec(stream: IO[bytes], name: str) -> pa.Table:
-    """Read a TREC run; ranks that start at 0 are moved to start at 1.
+    """Read a TREC run; ranks that start at 0 are shifted to start at 1.
 
-    Scores become float32, as everywhere in the project: differences beyond its seven digits become ties.
+    Scores become float32, as everywhere in rayrank: differences beyond seven digits become ties.
     """
     parts, numbers = [CANDIDATES.empty_table()], [np.empty(0, np.int64)]
     first = 1
     while lines := list(islice(stream, ROWS_AT_ONCE)):
-        filled = [index for index, line in enumerate(lines) if not line.isspace()]
-        numbers.append(first + np.array(filled, np.int64))
+        not_blank = [index for index, line in enumerate(lines) if not line.isspace()]
+        numbers.append(first + np.array(not_blank, np.int64))
         first += len(lines)
-        lines = [lines[index] for index in filled]
+        lines = [lines[index] for index in not_blank]
         try:
             parts.append(_parse(lines))
         except (ValueError, OverflowError):
@@ -59,7 +59,7 @@ def read_trec(stream: IO[bytes], name: str) -> pa.Table:
 
 
 def _ordered(table: pa.Table) -> Iterator[tuple[pa.Array, pa.Array, pa.Array, pa.Array]]:
-    """Yield (query ids, passage ids, ranks as text, scores) in the order of the file, some rows at a time."""
+    """Yield (query ids, passage ids, ranks as text, scores) in the order of the file, ROWS_AT_ONCE rows at a time."""
     if any(column.null_count for column in table.columns) or pc.any(pc.is_nan(table["score"])).as_py():
         raise DatasetError("The run has rows without an id, a rank or a score: a run file cannot hold them.")
     _, codes = by_query(table)
@@ -91,15 +91,15 @@ def _joined(separator: str, *fields: pa.Array | str) -> pa.Array:
 
 def _write(stream: IO[bytes], separator: str, *fields: pa.Array | str) -> None:
     lines = _joined(separator, *fields)
-    # A text array holds its texts end to end: here, the very bytes of the file.
-    _, offsets, data = lines.buffers()
-    places = np.frombuffer(offsets, np.int64)
-    stream.write(memoryview(data)[places[lines.offset] : places[lines.offset + len(lines)]])
+    # The data buffer of an Arrow text array is its texts end to end: here, the bytes of the file.
+    _, offset_buffer, data = lines.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int64)
+    stream.write(memoryview(data)[offsets[lines.offset] : offsets[lines.offset + len(lines)]])
 
 
 def _parse(lines: list[bytes]) -> pa.Table:
-    """Return the lines as a table; a ValueError (Arrow's are, too) or OverflowError means a malformed line."""
-    # One split for all lines, with a mark between them, is several times faster than a split for each.
+    """Return the lines as a table; raise ValueError (Arrow's errors are too) or OverflowError if one is malformed."""
+    # One split of all lines, joined by a separator, is several times faster than one split per line.
     words = b" \0 ".join([*lines, b""]).split()
     width = len(FIELDS) + 1
     if len(words) != width * len(lines) or words[width - 1 :: width] != [b"\0"] * len(lines):
@@ -123,7 +123,7 @@ def _stop_at_first_problem(lines: list[bytes], numbers: NDArray[np.int64], name:
             _parse([line])
         except (ValueError, OverflowError):
             _stop(name, int(number), _reason(line.split()))
-    raise AssertionError("lines that fail together fail alone")
+    raise AssertionError("lines that cannot be parsed together include one that cannot be parsed alone")
 
 
 def _reason(row: list[bytes]) -> str:

@@ -1,1 +1,1 @@
-"""Metrics, and how sure they are."""
+"""Retrieval metrics, significance tests, and the agreement of two rankings."""

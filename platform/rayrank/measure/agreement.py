@@ -1,4 +1,4 @@
-"""How alike two orders of the same passages are."""
+"""How similar two rankings of the same passages are."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -6,27 +6,27 @@ from scipy import stats
 
 
 def best_first(scores: ArrayLike) -> NDArray[np.int64]:
-    """Return places by score; equal scores stay in the order given."""
+    """Return the indices that sort scores, best first; ties stay in the order given."""
     return np.argsort(-np.asarray(scores, np.float64), kind="stable")
 
 
 def rank_biased_overlap(one: ArrayLike, other: ArrayLike, persistence: float = 0.9) -> float:
-    """Return how much two orders by score share, from 0 to 1, the top counting most (Webber et al., 2010).
+    """Return the rank-biased overlap of two rankings by score, from 0 to 1 (Webber et al., 2010).
 
-    A reader goes on to the next rank with a chance of `persistence`; at 0.9 the first ten ranks weigh 86 %.
+    A reader goes on to the next rank with probability `persistence`; at 0.9 the first ten ranks weigh 86 %.
     """
     ranks = [np.argsort(best_first(scores)) for scores in (one, other)]
-    # A passage is shared from the rank on at which the second of the two orders has it.
-    deeper = np.maximum(*ranks)
-    depth = np.arange(1, len(deeper) + 1)
-    shared = np.cumsum(np.bincount(deeper, minlength=len(deeper))) / depth
+    # Both rankings contain a passage from the larger of its two ranks on.
+    shared_from = np.maximum(*ranks)
+    depth = np.arange(1, len(shared_from) + 1)
+    overlap = np.cumsum(np.bincount(shared_from, minlength=len(shared_from))) / depth
     weights = (1 - persistence) * persistence ** (depth - 1)
-    # Beyond the last rank both orders hold the same passages, all of them.
-    return float(weights @ shared + persistence ** len(deeper))
+    # Beyond the last rank the overlap is 1: both rankings then contain every passage.
+    return float(weights @ overlap + persistence ** len(shared_from))
 
 
 def kendall_tau(one: ArrayLike, other: ArrayLike) -> float:
-    """Return Kendall's tau-b of two orders by score, from -1 (reversed) to 1; where one says nothing it is 0."""
+    """Return Kendall's tau-b of two rankings by score, from -1 (reversed) to 1; 0 if one of them ties all passages."""
     if np.size(one) < 2:
         return 1.0
     tau = stats.kendalltau(one, other).statistic

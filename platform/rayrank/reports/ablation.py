@@ -1,4 +1,4 @@
-"""What each part of the model is worth: rows measured on the same queries, each against the full model."""
+"""The ablation: rows measured on the same queries, each compared with the full model."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -14,12 +14,12 @@ from rayrank.measure.metrics import PerQuery
 from rayrank.measure.significance import Comparison, Interval, compare, holm, mean_interval
 
 ALL = "all"
-"""The slice that holds every query."""
+"""The slice of all queries."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A row before it is compared: for each split the figures of one or several seeds."""
+    """One row before the comparison: per split the metrics of one or several seeds, query by query."""
 
     name: str
     runs: Mapping[str, Sequence[PerQuery]]
@@ -28,7 +28,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Procedure:
-    """How sure figures are is found the same way for all rows."""
+    """The test and the resampling that all rows share."""
 
     test: Literal["randomisation", "t"] = "randomisation"
     resamples: int = 10_000
@@ -41,7 +41,7 @@ PROCEDURE = Procedure()
 
 @dataclass(frozen=True)
 class Measured:
-    """One metric of one row over some queries; the reference has no comparison. Seeds are averaged query by query."""
+    """One metric of one row over a slice, seeds averaged query by query; the reference has no comparison."""
 
     num_queries: int
     interval: Interval
@@ -52,7 +52,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class AblationRow:
-    """A row of the table: figures by split, metric and slice of the queries."""
+    """A row of the table: measurements by split, metric and slice of the queries."""
 
     name: str
     num_seeds: int
@@ -65,7 +65,7 @@ class AblationRow:
 
 @dataclass(frozen=True)
 class Ablation:
-    """The whole table; the first metric is the one that slices are measured by."""
+    """The whole table; the first metric is the main one, which is also measured on slices."""
 
     reference: str
     rows: list[AblationRow]
@@ -75,7 +75,7 @@ class Ablation:
     procedure: Procedure
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
+        """Return the table as JSON values."""
         return TypeAdapter(Ablation).dump_python(self, mode="json")  # type: ignore[no-any-return]
 
     @classmethod
@@ -85,13 +85,13 @@ class Ablation:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """A column of the table before it is filled: which values of which queries."""
+class _Column:
+    """A column of the table: one metric over one slice of a split's queries, as indices."""
 
     split: str
     metric: str
     part: str
-    chosen: NDArray[np.int64]
+    queries: NDArray[np.int64]
 
 
 def ablate(
@@ -107,9 +107,9 @@ def ablate(
     full = _reference(variants, reference)
     metrics = list(next(iter(full.runs.values()))[0].values)
     tables: dict[str, dict[str, dict[str, dict[str, Measured]]]] = {variant.name: {} for variant in variants}
-    for place in _places(full, metrics, slices):
-        for name, figure in _column(variants, full, place, procedure).items():
-            tables[name].setdefault(place.split, {}).setdefault(place.metric, {})[place.part] = figure
+    for column in _columns(full, metrics, slices):
+        for name, figure in _measure(variants, full, column, procedure).items():
+            tables[name].setdefault(column.split, {}).setdefault(column.metric, {})[column.part] = figure
     rows = [
         AblationRow(
             variant.name, max(map(len, variant.runs.values())), variant.device_seconds, figures=tables[variant.name]
@@ -134,21 +134,22 @@ def _reference(variants: Sequence[Variant], reference: str) -> Variant:
     return full
 
 
-def _places(full: Variant, metrics: list[str], slices: Mapping[str, AbstractSet[str]]) -> Iterator[_Place]:
+def _columns(full: Variant, metrics: list[str], slices: Mapping[str, AbstractSet[str]]) -> Iterator[_Column]:
     for split, runs in full.runs.items():
         query_ids = runs[0].query_ids
         for metric in metrics:
-            yield _Place(split, metric, ALL, np.arange(len(query_ids)))
+            yield _Column(split, metric, ALL, np.arange(len(query_ids)))
         for name, members in slices.items():
             chosen = np.flatnonzero([query_id in members for query_id in query_ids])
             if len(chosen):
-                yield _Place(split, metrics[0], name, chosen)
+                yield _Column(split, metrics[0], name, chosen)
 
 
-def _column(variants: Sequence[Variant], full: Variant, place: _Place, procedure: Procedure) -> dict[str, Measured]:
-    """Return the figure of each row that has the split; p values are corrected over the rows of this column."""
-    query_ids = full.runs[place.split][0].query_ids
-    values = {variant.name: _values(variant, place, query_ids) for variant in variants if variant.runs.get(place.split)}
+def _measure(variants: Sequence[Variant], full: Variant, column: _Column, procedure: Procedure) -> dict[str, Measured]:
+    """Return each row's cell of a column, with p values corrected over the rows; rows without the split have none."""
+    query_ids = full.runs[column.split][0].query_ids
+    measured = [variant for variant in variants if variant.runs.get(column.split)]
+    values = {variant.name: _values(variant, column, query_ids) for variant in measured}
     test, resamples, seed, level = procedure.test, procedure.resamples, procedure.seed, procedure.level
     base = values[full.name].mean(axis=0)
     others = [name for name in values if name != full.name]
@@ -156,7 +157,7 @@ def _column(variants: Sequence[Variant], full: Variant, place: _Place, procedure
     corrected = dict(zip(others, holm([comparisons[name].p_value for name in others]), strict=True))
     return {
         name: Measured(
-            len(place.chosen),
+            len(column.queries),
             mean_interval(seeds.mean(axis=0), resamples, seed, level),
             seeds.mean(axis=1).tolist(),
             comparisons.get(name),
@@ -166,15 +167,16 @@ def _column(variants: Sequence[Variant], full: Variant, place: _Place, procedure
     }
 
 
-def _values(variant: Variant, place: _Place, query_ids: list[str]) -> NDArray[np.float64]:
-    """Return (seeds, queries) values, the queries as the reference has them."""
+def _values(variant: Variant, column: _Column, query_ids: list[str]) -> NDArray[np.float64]:
+    """Return (seeds, queries) values, with the queries in the order of the reference."""
     rows = []
-    for run in variant.runs[place.split]:
+    for run in variant.runs[column.split]:
         where = {query_id: index for index, query_id in enumerate(run.query_ids)}
         if where.keys() != set(query_ids):
             raise DatasetError(
-                f"The row {variant.name!r} has other {place.split} queries than the reference: measure both on one set."
+                f"The row {variant.name!r} has other {column.split} queries than the reference: measure both on the "
+                f"same queries."
             )
         order = np.array([where[query_id] for query_id in query_ids])
-        rows.append(run.values[place.metric][order[place.chosen]])
+        rows.append(run.values[column.metric][order[column.queries]])
     return np.stack(rows)

@@ -1,4 +1,4 @@
-"""The ablation for people: for each split one table of the main metric and one of the others."""
+"""The ablation as text, Markdown and LaTeX: per split one table of the main metric and one of the others."""
 
 import rich.console
 from rich.text import Text
@@ -7,12 +7,13 @@ from rayrank.reports.ablation import ALL, Ablation, AblationRow
 from rayrank.reports.latex import latex_table
 from rayrank.reports.table import MetricsTable, difference_text, mean_text, p_text
 
-NOTHING = "-"
-NOTED = 0.05
+EMPTY_CELL = "-"
+SIGNIFICANT = 0.05
+"""Differences with a Holm-corrected p value below it are starred."""
 
 
 def main_table(ablation: Ablation, split: str) -> MetricsTable:
-    """Lay out the main metric of a split: mean, difference to the reference, slices, cost."""
+    """Return the table of a split's main metric: mean, difference to the reference, slices, cost."""
     metric, interval = ablation.metrics[0], f"[{ablation.procedure.level:.0%} CI]"
     header = ["row", f"{metric} {interval}", f"against {ablation.reference} {interval}", "p"]
     seeds = any(row.num_seeds > 1 for row in ablation.rows)
@@ -25,26 +26,26 @@ def main_table(ablation: Ablation, split: str) -> MetricsTable:
     for row in ablation.rows:
         line = [row.name, *_main_cells(row, split, metric), *([_seeds(row, split, metric)] if seeds else [])]
         line += [_short(row, split, metric, part) for part in ablation.slices]
-        line += [NOTHING if row.device_seconds is None else f"{row.device_seconds:,.0f}"] if costs else []
+        line += [EMPTY_CELL if row.device_seconds is None else f"{row.device_seconds:,.0f}"] if costs else []
         lines.append(line)
     return MetricsTable(header, lines, num_names=1)
 
 
 def other_table(ablation: Ablation, split: str) -> MetricsTable:
-    """Lay out the other metrics of a split, each with its difference to the reference."""
+    """Return the table of a split's other metrics, each with its difference to the reference."""
     metrics = ablation.metrics[1:]
     lines = [[row.name, *(_short(row, split, metric) for metric in metrics)] for row in ablation.rows]
     return MetricsTable(["row", *metrics], lines, num_names=1)
 
 
 def caption(ablation: Ablation, split: str) -> str:
-    """Say what the figures of a split are and how they were found."""
+    """Return the caption of a split's tables: the number of queries, the tests and the signs used."""
     chosen, count = ablation.procedure, _num_queries(ablation, split)
     test = "paired randomisation test" if chosen.test == "randomisation" else "paired t-test"
     text = (
         f"{split} split, {count:,} queries. Intervals ({chosen.level:.0%}) by bootstrap over queries. p: {test} "
         f"against {ablation.reference}, two-sided, Holm-corrected over the {len(ablation.rows) - 1} other rows "
-        f"within each column; * is p < {NOTED}. In parentheses: the difference to {ablation.reference}."
+        f"within each column; * is p < {SIGNIFICANT}. In parentheses: the difference to {ablation.reference}."
     )
     if any(row.num_seeds > 1 for row in ablation.rows):
         text += " Several seeds are averaged query by query; seeds: their number and the lowest and highest mean."
@@ -57,7 +58,7 @@ def tables(ablation: Ablation, split: str) -> list[MetricsTable]:
 
 
 def plain(ablation: Ablation) -> rich.console.Group:
-    """Draw for a terminal."""
+    """Return all tables for a terminal."""
     drawn: list[rich.console.RenderableType] = []
     for split in ablation.splits:
         drawn += [*(table.plain() for table in tables(ablation, split)), Text(caption(ablation, split) + "\n")]
@@ -65,19 +66,19 @@ def plain(ablation: Ablation) -> rich.console.Group:
 
 
 def markdown(ablation: Ablation) -> str:
-    """Draw for a README or a report."""
+    """Return all tables as Markdown."""
     parts = []
     for split in ablation.splits:
-        # A lone star would be read as emphasis.
-        said = caption(ablation, split).replace("*", r"\*")
-        parts += [f"### {split}\n", *(table.markdown() for table in tables(ablation, split)), said + "\n"]
+        # Markdown would read a lone star as emphasis.
+        escaped = caption(ablation, split).replace("*", r"\*")
+        parts += [f"### {split}\n", *(table.markdown() for table in tables(ablation, split)), escaped + "\n"]
     return "\n".join(parts)
 
 
 def latex(ablation: Ablation) -> str:
-    """Draw for a paper; the preamble needs the packages booktabs and graphicx."""
+    """Return all tables as LaTeX; the preamble needs the packages booktabs and graphicx."""
     names = [row.name for row in ablation.rows]
-    # A rule below the full model sets off what is taken away from it.
+    # A rule below the full model separates it from the rows that leave a part out.
     rule_after = names.index(ablation.reference)
     parts = []
     for split in ablation.splits:
@@ -101,7 +102,7 @@ def _num_queries(ablation: Ablation, split: str, part: str = ALL) -> int:
 def _main_cells(row: AblationRow, split: str, metric: str) -> list[str]:
     figure = row.figure(split, metric)
     if figure is None:
-        return [NOTHING] * 3
+        return [EMPTY_CELL] * 3
     if figure.comparison is None or figure.p_holm is None:
         return [mean_text(figure.interval), "", ""]
     return [mean_text(figure.interval), difference_text(figure.comparison), p_text(figure.p_holm)]
@@ -110,16 +111,16 @@ def _main_cells(row: AblationRow, split: str, metric: str) -> list[str]:
 def _seeds(row: AblationRow, split: str, metric: str) -> str:
     figure = row.figure(split, metric)
     if figure is None or len(figure.seed_means) < 2:
-        return NOTHING
+        return EMPTY_CELL
     return f"{len(figure.seed_means)}: {min(figure.seed_means):.4f} to {max(figure.seed_means):.4f}"
 
 
 def _short(row: AblationRow, split: str, metric: str, part: str = ALL) -> str:
-    """Write a mean with its difference to the reference, starred where chance is an unlikely reason."""
+    """Return a mean with its difference to the reference, starred if the difference is significant."""
     figure = row.figure(split, metric, part)
     if figure is None:
-        return NOTHING
+        return EMPTY_CELL
     text = f"{figure.interval.mean:.4f}"
     if figure.comparison is None or figure.p_holm is None:
         return text
-    return f"{text} ({figure.comparison.difference:+.4f}){'*' * (figure.p_holm < NOTED)}"
+    return f"{text} ({figure.comparison.difference:+.4f}){'*' * (figure.p_holm < SIGNIFICANT)}"

@@ -1,4 +1,7 @@
-"""How far the words of a corpus are from general text's: the analysis behind the paper's 44.3 %."""
+"""The domain report: how far a corpus's most frequent words are from those of a reference text.
+
+DR-BERT's authors compare MS MARCO with BERT's pre-training corpora this way and find 44.3 % of 10,000 words different.
+"""
 
 import math
 from dataclasses import dataclass
@@ -17,57 +20,60 @@ from rayrank.core.errors import ConfigError
 Frequencies = dict[str, float]
 """Words and their share of all running words, the most frequent first."""
 
-SHOWN = 20
-"""The most typical words that a report names."""
-UNUSUAL = 10.0
-"""How many times more frequent than in general text a typical word is: it keeps "you" and "is" out."""
+MAX_REFERENCE_WORDS = 1_000_000
+"""Words kept of a reference text; wordfreq's own lists have a third as many."""
+
+TYPICAL_SHOWN = 20
+"""Typical words that a report names."""
+TYPICAL_RATIO = 10.0
+"""A typical word is at least so many times as frequent as in the reference, which excludes "you" and "is"."""
 
 FAR = 0.2
-"""Beyond chance: about half of what the paper took as its reason to pre-train. A rule of thumb."""
+"""Share of differing words beyond chance, about half of the paper's figure, from which pre-training may pay."""
 
 
 class Word(NamedTuple):
-    """A frequent word of the corpus beside its place in general text."""
+    """A frequent word of the corpus, compared with the reference."""
 
     word: str
     rank: int
     occurrences: int
-    general_rank: int | None
-    """None if the general list does not hold it."""
+    reference_rank: int | None
+    """None if the reference does not have the word."""
     ratio: float
-    """Its frequency here over that in general text; a lower bound if the general list does not hold it."""
+    """Its frequency over that in the reference; a lower bound if the reference does not have the word."""
     divergence: float
-    """What it adds to the divergence from general text, in bits a running word: frequent and unusual words add most."""
+    """Its term of the Kullback-Leibler divergence from the reference, in bits per running word."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The most frequent words of a corpus against those of general text."""
+    """The most frequent words of a corpus against those of a reference."""
 
     compared: int
-    """Words of either side: those asked for, or all the corpus has."""
+    """Words on each side: as many as asked for, or all that the smaller side has."""
     num_differing: int
-    """Words of the corpus's list that are not on the general one."""
+    """Words of the corpus's list that are not on the reference's."""
     by_chance: float
-    """The share that would differ if the corpus were words drawn from general text: rare words come and go."""
+    """The share that would differ if the corpus were drawn from the reference's words: rare words vary by chance."""
     covered: float
-    """Share of the corpus's running words that are on the general list, numbers left out."""
-    least_count: int
-    """How often the last word of the corpus's list occurs; a small one says that the end of the list is chance."""
+    """Share of the corpus's running words, without numbers, that are on the reference's list."""
+    min_count: int
+    """Occurrences of the last word of the corpus's list; if few, the end of the list is chance."""
     words: list[Word]
 
     @property
     def share(self) -> float:
         return self.num_differing / self.compared
 
-    def typical(self, count: int = SHOWN) -> list[Word]:
-        """Return the words that set the corpus apart most: much more frequent than elsewhere, and frequent."""
-        unusual = [word for word in self.words if word.ratio >= UNUSUAL]
+    def typical(self, count: int = TYPICAL_SHOWN) -> list[Word]:
+        """Return the words that distinguish the corpus most: much more frequent than in the reference, and frequent."""
+        unusual = [word for word in self.words if word.ratio >= TYPICAL_RATIO]
         return sorted(unusual, key=lambda word: (-word.divergence, word.rank))[:count]
 
 
 def check_language(language: str) -> None:
-    """Refuse a language without a word list, or whose words only a dictionary can tell apart."""
+    """Refuse a language without a word list, or one that needs a dictionary to be split into words."""
     known = sorted(name for name in wordfreq.available_languages() if get_language_info(name)["tokenizer"] == "regex")
     if language not in known:
         raise ConfigError(
@@ -77,13 +83,20 @@ def check_language(language: str) -> None:
 
 
 def general_words(language: str) -> Frequencies:
-    """Return the words of general text that hold no digit; numbers are estimated there, not counted."""
+    """Return wordfreq's words of general text that have no digit; its frequencies of numbers are only estimates."""
     listed = wordfreq.get_frequency_dict(language)
     return {word: listed[word] for word in wordfreq.iter_wordlist(language) if not _has_digit(word)}
 
 
+def reference_words(counts: pa.Table, num_running: int) -> Frequencies:
+    """Return the words of a reference text, from its counts."""
+    ordered = _most_frequent(counts, MAX_REFERENCE_WORDS)
+    shares = ordered["count"].to_numpy() / num_running
+    return dict(zip(ordered["word"].to_pylist(), shares.tolist(), strict=True))
+
+
 def count_words(texts: list[str], language: str) -> tuple[pa.Table, int]:
-    """Return how often each word without a digit occurs, cut and folded as the general list was, and all words."""
+    """Return the counts of all words without a digit, tokenised as wordfreq's list was, and the number of all words."""
     tokens = pa.array(map(partial(tokenize, lang=language), texts), pa.list_(pa.large_string())).flatten()
     counts = tokens.value_counts()
     words = counts.field("values")
@@ -92,66 +105,69 @@ def count_words(texts: list[str], language: str) -> tuple[pa.Table, int]:
 
 
 def add_counts(tables: list[pa.Table]) -> pa.Table:
-    """Return the counts of several tables together, none left out."""
+    """Return the sum of several tables of counts."""
     total = pa.concat_tables(tables).group_by("word").aggregate([("count", "sum")])
     return pa.table({"word": total["word"], "count": total["count_sum"]})
 
 
-def compare(counts: pa.Table, num_running: int, general: Frequencies, size: int) -> Comparison:
-    """Return how the `size` most frequent words of a corpus differ from the most frequent words of general text."""
-    ordered = counts.sort_by([("count", "descending"), ("word", "ascending")])
-    compared = min(size, len(ordered), len(general))
-    ranks = {word: rank for rank, word in enumerate(general, start=1)}
-    least = min(general.values())
+def compare(counts: pa.Table, num_running: int, reference: Frequencies, size: int) -> Comparison:
+    """Compare the `size` most frequent words of a corpus with those of a reference."""
+    compared = min(size, len(counts), len(reference))
+    ranks = {word: rank for rank, word in enumerate(reference, start=1)}
+    rarest = min(reference.values())
     words = []
-    top = ordered.slice(0, compared).to_pylist()
-    for rank, row in enumerate(top, start=1):
+    for rank, row in enumerate(_most_frequent(counts, compared).to_pylist(), start=1):
         word, count = row["word"], row["count"]
         frequency = count / num_running
-        # A word that the list does not hold is rarer than all it holds.
-        ratio = frequency / general.get(word, least)
+        # A word that the reference does not have is at most as frequent as its rarest one.
+        ratio = frequency / reference.get(word, rarest)
         words.append(Word(word, rank, count, ranks.get(word), ratio, frequency * math.log2(ratio)))
-    on_list = set(list(general)[:compared])
-    covered = pc.sum(ordered.filter(pc.is_in(ordered["word"], pa.array(on_list, pa.large_string())))["count"]).as_py()
+    on_list = set(list(reference)[:compared])
+    listed = pc.is_in(counts["word"], pa.array(on_list, pa.large_string()))
     return Comparison(
         compared=compared,
         num_differing=sum(word.word not in on_list for word in words),
-        by_chance=_share_by_chance(general, num_running, compared),
-        covered=(covered or 0) / pc.sum(ordered["count"]).as_py(),
-        least_count=words[-1].occurrences,
+        by_chance=_share_by_chance(reference, num_running, compared),
+        covered=(pc.sum(counts.filter(listed)["count"]).as_py() or 0) / pc.sum(counts["count"]).as_py(),
+        min_count=words[-1].occurrences,
         words=words,
     )
 
 
-def findings(result: Comparison, language: str) -> list[str]:
-    """Return the comparison as lines for a person."""
+def findings(result: Comparison, reference: str) -> list[str]:
+    """Return the comparison as lines of text; `reference` names what the corpus was compared with."""
     lines = [
         f"{result.share:.1%} of the corpus's {result.compared:,} most frequent words are not among the "
-        f"{result.compared:,} of general text ({language}); words drawn from general text would differ by "
-        f"{result.by_chance:.1%}, MS MARCO's did by 44.3 % in the DR-BERT paper",
-        f"the words of the general list make up {result.covered:.1%} of the running text; the last word of the "
-        f"corpus's list occurs {result.least_count:,} times",
-        f"{'most typical of the corpus':<28}{'times':>10}{'rank':>8}{'in general':>12}{'ratio':>10}",
+        f"{result.compared:,} of {reference}; words drawn from it would differ by {result.by_chance:.1%}, MS MARCO's "
+        f"did by 44.3 % from BERT's pre-training corpora in the DR-BERT paper",
+        f"the words of the reference's list make up {result.covered:.1%} of the running text; the last word of the "
+        f"corpus's list occurs {result.min_count:,} times",
+        f"{'most typical of the corpus':<28}{'times':>10}{'rank':>8}{'reference':>12}{'ratio':>10}",
     ]
     for word in result.typical():
-        general = "not listed" if word.general_rank is None else f"{word.general_rank:,}"
-        ratio = f"{'>' if word.general_rank is None else ''}{word.ratio:,.1f}"
-        lines.append(f"  {word.word:<26}{word.occurrences:>10,}{word.rank:>8,}{general:>12}{ratio:>10}")
+        rank = "not listed" if word.reference_rank is None else f"{word.reference_rank:,}"
+        ratio = f"{'>' if word.reference_rank is None else ''}{word.ratio:,.1f}"
+        lines.append(f"  {word.word:<26}{word.occurrences:>10,}{word.rank:>8,}{rank:>12}{ratio:>10}")
     far = result.share - result.by_chance
     lines.append(
         f"{100 * far:.1f} points above chance {'can be' if far >= FAR else 'are hardly'} a reason to pre-train on the "
-        f"corpus; whether it pays, only a run with pretrain.enabled=false beside it tells"
+        f"corpus; only a comparison with pretrain.enabled=false shows whether it pays"
     )
     return lines
 
 
-def _share_by_chance(general: Frequencies, num_running: int, compared: int) -> float:
-    """Return the share of frequent words that differs in a draw of as many running words from the general list."""
-    drawn = np.random.default_rng(0).poisson(num_running * np.array(list(general.values())))
-    # Stable, so that of words drawn equally often those that are more frequent in general come first.
+def _most_frequent(counts: pa.Table, size: int) -> pa.Table:
+    """Return the most frequent words, in order; ties by their letters."""
+    return counts.sort_by([("count", "descending"), ("word", "ascending")]).slice(0, size)
+
+
+def _share_by_chance(reference: Frequencies, num_running: int, compared: int) -> float:
+    """Return the share of the list that differs when as many running words are drawn from the reference."""
+    drawn = np.random.default_rng(0).poisson(num_running * np.array(list(reference.values())))
+    # A stable sort puts the word that is more frequent in the reference first among ties.
     top = np.argsort(-drawn, kind="stable")[:compared]
     return float((top >= compared).mean())
 
 
 def _has_digit(word: str) -> bool:
-    return any(sign.isdecimal() for sign in word)
+    return any(character.isdecimal() for character in word)

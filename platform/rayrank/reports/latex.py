@@ -15,13 +15,13 @@ ESCAPES = {
 
 
 def escaped(text: str) -> str:
-    """Return text that LaTeX prints as it stands; a hyphen before a number becomes a minus."""
+    """Return text with LaTeX's special characters escaped; a hyphen before a number becomes a minus sign."""
     written = "".join(ESCAPES.get(sign, sign) for sign in text)
     return re.sub(r"(?<![\w.])-(?=\d)", "$-$", written)
 
 
 def latex_table(table: MetricsTable, caption: str, label: str, rule_after: int | None = None) -> str:
-    """Return a booktabs table as wide as the text, with a rule after one of its lines if asked."""
+    """Return a booktabs table scaled to the text width, with a rule after line `rule_after`."""
     columns = "".join("l" if index < table.num_names else "r" for index in range(len(table.header)))
     body = []
     for number, line in enumerate(table.lines):
@@ -47,6 +47,6 @@ def latex_table(table: MetricsTable, caption: str, label: str, rule_after: int |
 
 
 def _line(cells: list[str]) -> str:
-    # A line that begins with a bracket would be taken for an option of the line before.
+    # After a line break LaTeX would read a bracket or a star at the start of a cell as its option.
     written = " & ".join(f"{{}}{escaped(cell)}" if cell.startswith(("[", "*")) else escaped(cell) for cell in cells)
     return written + r" \\"

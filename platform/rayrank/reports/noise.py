@@ -30,18 +30,19 @@ def report(
     query_types: pa.Table | None,
     threshold: float,
     hidden: pa.Table | None = None,
+    relevant_from: int = 1,
 ) -> dict[str, Any]:
-    """Return the facts for a person who chooses a threshold, ready for JSON.
+    """Return everything that helps to choose a threshold, ready for JSON.
 
-    A query's rows are all in one part; judgments and hidden truth are those of the scored split alone.
+    All rows of a query are in one part; judgments and hidden truth are those of the scored split only.
     """
-    relevant, judged = relevant_pairs(judgments), PairSet(judgments)
-    truth = None if hidden is None else relevant_pairs(hidden)
+    relevant, judged = relevant_pairs(judgments, relevant_from), PairSet(judgments)
+    truth = None if hidden is None else relevant_pairs(hidden, relevant_from)
     types = _type_names(query_types)
     tally = _Tally(sorted({*GRID, threshold}), knows_truth=truth is not None)
     for part in parts:
         tally.add(_read(part, relevant, judged, truth, types))
-    points = [tally.point(place) for place in range(len(tally.thresholds))]
+    points = [tally.point(index) for index in range(len(tally.thresholds))]
     totals = tally.totals
     return {
         "threshold": threshold,
@@ -56,7 +57,7 @@ def report(
         "at_threshold": points[tally.thresholds.index(threshold)],
         "grid": points,
         "histogram": {
-            "edges": [place / BINS for place in range(BINS + 1)],
+            "edges": [edge / BINS for edge in range(BINS + 1)],
             **{name: counts.tolist() for name, counts in tally.histograms.items()},
         },
     }
@@ -72,7 +73,7 @@ def _hidden_facts(totals: Counter[str], known: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Rows:
-    """A part of the scored candidates, column by column; `of_query` numbers its queries from 0."""
+    """The columns of one part of the scored candidates; `of_query` is each row's index in `query_ids`."""
 
     query_ids: list[str]
     types: list[str] | None
@@ -89,7 +90,7 @@ def _read(
 ) -> _Rows:
     scores = part["score"].to_numpy()
     if np.isnan(scores).any():
-        raise DatasetError("The noise scores hold one that is not a number: train the pointwise model again.")
+        raise DatasetError("A noise score is not a number: train the pointwise model again.")
     query_ids, of_query = by_query(part)
     names = None if types is None else [types.get(query_id) or NO_TYPE for query_id in query_ids]
     positive = relevant.marks(part)
@@ -105,7 +106,7 @@ def _type_names(query_types: pa.Table | None) -> dict[str, str] | None:
 
 @dataclass
 class _Tally:
-    """Counts that add up over parts, some of them at every threshold."""
+    """Counts summed over parts, in total and at every threshold."""
 
     thresholds: Sequence[float]
     knows_truth: bool
@@ -120,7 +121,7 @@ class _Tally:
         self._by_type: list[Counter[str]] = [Counter() for _ in self.thresholds]
 
     def add(self, rows: _Rows) -> None:
-        """Count a part."""
+        """Add the counts of one part."""
         if again := self.query_ids.intersection(rows.query_ids):
             raise ValueError(f"the query {min(again)!r} is in two parts, so that its negatives cannot be counted")
         self.query_ids.update(rows.query_ids)
@@ -136,14 +137,15 @@ class _Tally:
         self.totals["judged_irrelevant"] += int((rows.judged & negative).sum())
         before = np.bincount(rows.of_query[negative], minlength=len(rows.query_ids))
         _add_by_type(self.negatives_by_type, rows.types, before)
-        for place, threshold in enumerate(self.thresholds):
-            self._add_at(place, threshold, rows, before)
+        for index, threshold in enumerate(self.thresholds):
+            self._add_at(index, threshold, rows, before)
 
-    def _add_at(self, place: int, threshold: float, rows: _Rows, before: NDArray[np.int64]) -> None:
+    def _add_at(self, index: int, threshold: float, rows: _Rows, before: NDArray[np.int64]) -> None:
+        """Add the counts of one part at one threshold; `before` is the number of negatives of each query."""
         gone = removed(rows.scores, rows.judged, threshold)
         above = removed(rows.scores, np.zeros_like(rows.judged), threshold)
         lost = np.bincount(rows.of_query[gone], minlength=len(rows.query_ids))
-        counts = self._points[place]
+        counts = self._points[index]
         counts["removed"] += int(gone.sum())
         counts["ranks"] += int(rows.ranks[gone].sum(dtype=np.int64))
         counts["emptied"] += int(((lost == before) & (before > 0)).sum())
@@ -152,17 +154,17 @@ class _Tally:
         counts["judged_irrelevant_kept"] += int((above & rows.judged & ~rows.relevant).sum())
         if rows.hidden is not None:
             counts["hidden_removed"] += int((gone & rows.hidden).sum())
-        _add_by_type(self._by_type[place], rows.types, lost)
+        _add_by_type(self._by_type[index], rows.types, lost)
 
-    def point(self, place: int) -> dict[str, Any]:
-        """Return the facts at one threshold."""
-        counts, totals = self._points[place], self.totals
+    def point(self, index: int) -> dict[str, Any]:
+        """Return the counts and shares at one threshold."""
+        counts, totals = self._points[index], self.totals
         facts = {
-            "threshold": self.thresholds[place],
+            "threshold": self.thresholds[index],
             "num_removed": counts["removed"],
             "share_removed": _share(counts["removed"], totals["negatives"]),
             "share_removed_by_type": {
-                name: _share(self._by_type[place][name], count)
+                name: _share(self._by_type[index][name], count)
                 for name, count in sorted(self.negatives_by_type.items())
             },
             "num_queries_without_negatives": counts["emptied"],

@@ -4,10 +4,9 @@ import io
 from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import csv
 
-from rayrank.data.pair_set import PairSet, relevant_pairs
+from rayrank.data.pair_set import PairSet, relevant
 from rayrank.scores.noise_filter import probabilities
 
 # By logits, because probabilities that round to 1 are equal. Ids break ties, so that the order of the parts does not
@@ -16,26 +15,31 @@ ORDER = [("score", "descending"), ("rank", "ascending"), ("query_id", "ascending
 
 
 def suspicious(
-    parts: Iterable[pa.Table], judgments: pa.Table, query_types: pa.Table | None, count: int = 1000
+    parts: Iterable[pa.Table],
+    judgments: pa.Table,
+    query_types: pa.Table | None,
+    count: int = 1000,
+    relevant_from: int = 1,
 ) -> pa.Table:
     """Return the unjudged pairs of highest probability, each with its query's best-scoring judged positive.
 
     If none of a query's positives was scored, its first judged one is shown, without a probability.
     """
-    judged, relevant = PairSet(judgments), relevant_pairs(judgments)
+    listed = relevant(judgments, relevant_from)
+    judged, positive = PairSet(judgments), PairSet(listed)
     best, positives = [], []
     for part in parts:
-        positives.append(part.filter(pa.array(relevant.marks(part))))
+        positives.append(part.filter(pa.array(positive.marks(part))))
         best.append(part.filter(pa.array(~judged.marks(part))))
         # Only the best pairs so far and one more part are in memory at a time.
         best = [pa.concat_tables(best).sort_by(ORDER).slice(0, count)]
     if not best:
         raise ValueError("there are no scored candidates to choose from")
-    return _with_positives(best[0], _known(positives, judgments), query_types)
+    return _with_positives(best[0], _best_positives(positives, listed), query_types)
 
 
 def passage_ids(pairs: pa.Table) -> list[str]:
-    """Return the passages whose texts `with_texts` needs."""
+    """Return the ids of the passages whose texts `with_texts` needs."""
     named = [*pairs["passage_id"].to_pylist(), *pairs["positive_id"].to_pylist()]
     return sorted({passage_id for passage_id in named if passage_id is not None})
 
@@ -59,27 +63,26 @@ def csv_bytes(table: pa.Table) -> bytes:
     return stream.getvalue()
 
 
-def _known(scored: list[pa.Table], judgments: pa.Table) -> dict[str, tuple[str, float | None]]:
-    """Return each query's best-scoring positive and its probability, or its first positive if none was scored."""
-    known: dict[str, tuple[str, float | None]] = {}
-    listed = judgments.filter(pc.greater(judgments["relevance"], 0)).select(["query_id", "passage_id"])
-    for query_id, passage_id in zip(*(column.to_pylist() for column in listed.columns), strict=True):
-        known.setdefault(query_id, (passage_id, None))
+def _best_positives(scored: list[pa.Table], listed: pa.Table) -> dict[str, tuple[str, float | None]]:
+    """Return each query's highest-scoring positive with its probability, or its first listed one if none was scored."""
+    best: dict[str, tuple[str, float | None]] = {}
+    for query_id, passage_id in zip(listed["query_id"].to_pylist(), listed["passage_id"].to_pylist(), strict=True):
+        best.setdefault(query_id, (passage_id, None))
     ordered = pa.concat_tables(scored).sort_by([(name, "ascending") for name in ("score", "query_id", "passage_id")])
     values = probabilities(ordered["score"].to_numpy()).tolist()
-    # In ascending order of the score, so that the best positive overwrites the others.
+    # In ascending order, so that the best positive overwrites the others.
     for query_id, passage_id, value in zip(
         ordered["query_id"].to_pylist(), ordered["passage_id"].to_pylist(), values, strict=True
     ):
-        known[query_id] = (passage_id, value)
-    return known
+        best[query_id] = (passage_id, value)
+    return best
 
 
 def _with_positives(
-    pairs: pa.Table, known: dict[str, tuple[str, float | None]], query_types: pa.Table | None
+    pairs: pa.Table, best: dict[str, tuple[str, float | None]], query_types: pa.Table | None
 ) -> pa.Table:
     query_ids = pairs["query_id"].to_pylist()
-    positives = [known.get(query_id, (None, None)) for query_id in query_ids]
+    positives = [best.get(query_id, (None, None)) for query_id in query_ids]
     types = {}
     if query_types is not None:
         types = dict(zip(query_types["query_id"].to_pylist(), query_types["query_type"].to_pylist(), strict=True))

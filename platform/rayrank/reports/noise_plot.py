@@ -1,4 +1,4 @@
-"""The noise report as one picture: where the scores lie, and what each threshold would do."""
+"""The noise report as one picture: the distribution of scores, and the effect of each threshold."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from rayrank.reports.palette import BLUE, GREEN, GREY, ORANGE, png, tidy
 GROUPS = {
     "negatives": ("not judged relevant", BLUE, "-"),
     "positives": ("judged relevant", ORANGE, "-"),
-    "hidden": ("relevant in truth, not judged", GREEN, "--"),
+    "hidden": ("relevant but unjudged (hidden truth)", GREEN, "--"),
 }
 TICKS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 
 
 def noise_png(report: dict[str, Any]) -> bytes:
-    """Draw the histogram and the share removed against the threshold, and precision and recall where known."""
+    """Draw the histogram and the share removed by threshold; with a hidden truth also precision and recall."""
     panels = 3 if report["hidden"] else 2
     figure = Figure(figsize=(5.2 * panels, 4.2), layout="constrained")
     axes = figure.subplots(1, panels)
@@ -31,7 +31,7 @@ def noise_png(report: dict[str, Any]) -> bytes:
         if base is not None:
             axes[2].axhline(base, color=BLUE, linewidth=1.2, linestyle=":", label=f"chance ({base:.2%})")
         axes[2].set_ylim(0, 1.03)
-        axes[2].set_ylabel("against the known truth")
+        axes[2].set_ylabel("against the hidden truth")
         axes[2].legend(frameon=False)
     return png(figure)
 
@@ -50,10 +50,10 @@ def _histogram(axes: Axes, report: dict[str, Any]) -> None:
                 linewidth=1.8,
                 label=f"{label} ({total:,})",
             )
-    # Bins may be empty: below one the scale is linear, so that zero has a place.
+    # Linear below one, so that empty bins can be drawn on a log scale.
     axes.set_yscale("symlog", linthresh=1)
     largest = max(max(histogram[name]) for name in GROUPS if name in histogram)
-    # Room above the highest bin, where the legend covers nothing.
+    # Leaves room for the legend above the highest bin.
     axes.set_ylim(0, max(10, largest) ** 1.35)
     axes.set_xlim(0, 1)
     axes.set_xlabel("probability of relevance (pointwise model)")
@@ -64,12 +64,12 @@ def _histogram(axes: Axes, report: dict[str, Any]) -> None:
 
 
 def _against_threshold(axes: Axes, report: dict[str, Any], lines: dict[str, tuple[str, str, str]]) -> None:
-    # The scale has no place for 1, where nothing is removed.
+    # A logit scale cannot show 1, which removes nothing.
     points = [point for point in report["grid"] if point["threshold"] < 1]
     for name, (label, colour, style) in lines.items():
         known = [point for point in points if point[name] is not None]
-        places, values = ([point[key] for point in known] for key in ("threshold", name))
-        axes.plot(places, values, style, color=colour, markersize=5, linewidth=1.8, label=label)
+        thresholds, values = ([point[key] for point in known] for key in ("threshold", name))
+        axes.plot(thresholds, values, style, color=colour, markersize=5, linewidth=1.8, label=label)
     axes.set_xscale("logit")
     low = min([0.45, *(0.9 * point["threshold"] for point in points)])
     axes.set_xlim(low, max([0.9993, *(point["threshold"] for point in points)]))
@@ -84,7 +84,7 @@ def _against_threshold(axes: Axes, report: dict[str, Any], lines: dict[str, tupl
 
 
 def _mark(axes: Axes, threshold: float) -> None:
-    """Draw the configured threshold; 1 removes nothing and is only said."""
+    """Mark the configured threshold: a line below 1, and in the title in any case."""
     if threshold < 1:
         axes.axvline(threshold, color=GREY, linewidth=1.2, linestyle="-.")
     axes.set_title(f"configured threshold: {threshold:g}", color=GREY, fontsize=9, loc="right")

@@ -1,4 +1,4 @@
-"""The noise report for people: sentences and two tables, for a terminal or as Markdown."""
+"""The noise report as sentences and two tables, for a terminal or as Markdown."""
 
 from typing import Any
 
@@ -7,17 +7,18 @@ from rich.text import Text
 
 from rayrank.reports.table import MetricsTable
 
-NOTHING = "-"
+EMPTY_CELL = "-"
 LEGEND = (
-    "* configured. left: negatives a query; halved, emptied: queries that lose more than half, or all, of theirs; "
-    "positives: judged ones above; rank: mean first-stage rank of what is removed."
+    "* configured threshold. left: negatives left per query; halved, emptied: queries that lose more than half, or "
+    "all, of their negatives; positives: share of the judged positives above it; rank: mean first-stage rank of "
+    "the removed negatives."
 )
 
 
 def sentences(report: dict[str, Any]) -> list[str]:
-    """Return what the filter does at the configured threshold, in words."""
+    """Return the effect of the configured threshold in sentences."""
     at = report["at_threshold"]
-    said = [
+    text = [
         f"{report['num_candidates']:,} candidates of {report['num_queries']:,} training queries: "
         f"{report['num_positives']:,} judged relevant, {report['num_negatives']:,} negatives.",
         f"A probability above {report['threshold']:g} removes {at['num_removed']:,} negatives "
@@ -29,19 +30,19 @@ def sentences(report: dict[str, Any]) -> list[str]:
         f"only unjudged ones are removed.",
     ]
     if report["hidden"]:
-        said.append(
-            f"Against the known truth: precision {_percent(at['precision'])}, recall {_percent(at['recall'])}; "
+        text.append(
+            f"Against the hidden truth: precision {_percent(at['precision'])}, recall {_percent(at['recall'])}; "
             f"chance precision is {_percent(report['hidden']['base_rate'])}, so this is "
             f"{_times(at['times_chance'])} chance."
         )
-    return said
+    return text
 
 
 def threshold_table(report: dict[str, Any]) -> MetricsTable:
-    """Lay out the grid, one line a threshold; the configured one is marked."""
+    """Return the grid of thresholds, one line each; the configured one is marked."""
     header = ["above", "removed", "share", "left", "halved", "emptied", "positives", "rank"]
-    truth = report["hidden"] is not None
-    if truth:
+    has_truth = report["hidden"] is not None
+    if has_truth:
         header += ["precision", "recall", "x chance"]
     lines = []
     for point in report["grid"]:
@@ -56,14 +57,14 @@ def threshold_table(report: dict[str, Any]) -> MetricsTable:
             _percent(point["share_positives_above"]),
             _number(point["mean_rank_removed"]),
         ]
-        if truth:
+        if has_truth:
             line += [_percent(point["precision"]), _percent(point["recall"]), _times(point["times_chance"])]
         lines.append(line)
     return MetricsTable(header, lines, num_names=1)
 
 
 def type_table(report: dict[str, Any]) -> MetricsTable:
-    """Lay out what is removed a query type, at the configured threshold and at some others."""
+    """Return the share removed per query type, at the configured threshold and at some others."""
     shown = [
         point for point in report["grid"] if point["threshold"] in (0.5, 0.8, 0.9, 0.95, 0.99, report["threshold"])
     ]
@@ -76,7 +77,7 @@ def type_table(report: dict[str, Any]) -> MetricsTable:
 
 
 def plain(report: dict[str, Any]) -> rich.console.Group:
-    """Draw the report for a terminal."""
+    """Return the report for a terminal."""
     drawn: list[rich.console.RenderableType] = [
         Text("\n".join(sentences(report))),
         threshold_table(report).plain(),
@@ -88,7 +89,7 @@ def plain(report: dict[str, Any]) -> rich.console.Group:
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """Draw the report for a file."""
+    """Return the report as Markdown."""
     parts = ["# Noise report\n", "\n".join(f"- {sentence}" for sentence in sentences(report)) + "\n"]
     parts += ["## By threshold\n", threshold_table(report).markdown(), "\\" + LEGEND + "\n"]
     if report["types"]:
@@ -97,12 +98,12 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return NOTHING if share is None else f"{share:.2%}" if share < 0.1 else f"{share:.1%}"
+    return EMPTY_CELL if share is None else f"{share:.2%}" if share < 0.1 else f"{share:.1%}"
 
 
 def _number(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.1f}"
+    return EMPTY_CELL if value is None else f"{value:.1f}"
 
 
 def _times(ratio: float | None) -> str:
-    return NOTHING if ratio is None else f"{ratio:.1f}x"
+    return EMPTY_CELL if ratio is None else f"{ratio:.1f}x"

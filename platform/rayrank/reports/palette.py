@@ -1,4 +1,4 @@
-"""The colours and the look of every picture: Okabe and Ito's colours, which colour-blind readers tell apart."""
+"""Colours and style of every plot: the palette of Okabe and Ito, which colour-blind readers can distinguish."""
 
 import io
 
@@ -9,14 +9,14 @@ BLUE, ORANGE, GREEN, GREY, LIGHT = "#0072B2", "#D55E00", "#009E73", "#595959", "
 
 
 def tidy(axes: Axes) -> None:
-    """Take away the frame and put a light grid behind."""
+    """Remove the frame and draw a light grid behind the data."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#E5E5E5", linewidth=0.8)
     axes.set_axisbelow(True)
 
 
 def png(figure: Figure) -> bytes:
-    """Return a picture as the bytes of its file."""
+    """Return a figure as the bytes of a PNG file."""
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=150)
     return stream.getvalue()

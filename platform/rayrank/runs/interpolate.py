@@ -9,7 +9,8 @@ from rayrank.core import flow
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import StorageError
 from rayrank.core.run_kinds import RunInMaking, RunKind, RunSettings
-from rayrank.scores.interpolation import METRIC, Blend
+from rayrank.measure.metrics import Measure
+from rayrank.scores.interpolation import Interpolation
 
 TUNED_ON = "dev"
 
@@ -34,22 +35,27 @@ class Interpolate(RunKind):
     def inputs(self, settings: InterpolateSettings, config: PipelineConfig) -> tuple[str, ...]:
         return ("corpus",)
 
+    def key(self, settings: InterpolateSettings, config: PipelineConfig) -> dict[str, Any]:
+        metric = {"metric": config.training.metric} if settings.weight is None else {}
+        return {**super().key(settings, config), **metric}
+
     def is_worth_making(self, settings: InterpolateSettings, config: PipelineConfig) -> bool:
         return settings.weight is not None or not _without_scores(settings, config)
 
     def make(self, run: RunInMaking) -> dict[str, Any]:
-        blends = {split: _blend(run, split) for split in run.splits if run.has(run.settings.of[0], split)}
-        weight, tried = run.settings.weight, None
-        if weight is None and not _without_scores(run.settings, run.config) and TUNED_ON in blends:
+        splits = {split: _pairs(run, split) for split in run.splits if run.has(run.settings.of[0], split)}
+        weight, search = run.settings.weight, None
+        if weight is None and not _without_scores(run.settings, run.config) and TUNED_ON in splits:
             judgments = run.store.require("corpus", run.config).read_table("judgments.parquet")
-            tried = blends[TUNED_ON].tried(judgments.filter(pc.equal(judgments["split"], TUNED_ON)))
-            weight = tried.best()
+            qrels = judgments.filter(pc.equal(judgments["split"], TUNED_ON))
+            search = splits[TUNED_ON].search(qrels, Measure.of(run.config))
+            weight = search.best()
         weight = weight or 0.0
-        for split, blend in blends.items():
-            run.write(split, blend.run(weight, tried.crossed() if tried and split == TUNED_ON else None))
-        curve = tried.curve() if tried else {}
+        for split, pairs in splits.items():
+            run.write(split, pairs.run(weight, search.cross_fitted() if search and split == TUNED_ON else None))
+        curve = search.curve() if search else {}
         measured = {f"{each:.2f}": value for each, value in curve.items()}
-        return {"weight": weight, METRIC: measured, "findings": [_finding(run, weight, curve)]}
+        return {"weight": weight, run.config.training.metric: measured, "findings": [_finding(run, weight, curve)]}
 
 
 def _without_scores(settings: InterpolateSettings, config: PipelineConfig) -> str:
@@ -58,7 +64,7 @@ def _without_scores(settings: InterpolateSettings, config: PipelineConfig) -> st
     return next((flow.title(name, config) for name, kind in kinds.items() if not kind.has_scores), "")
 
 
-def _blend(run: RunInMaking, split: str) -> Blend:
+def _pairs(run: RunInMaking, split: str) -> Interpolation:
     names = run.settings.of
     first, second = (run.rows(name, split) for name in names)
     if not all(first[column].equals(second[column]) for column in ("query_id", "passage_id")):
@@ -66,14 +72,15 @@ def _blend(run: RunInMaking, split: str) -> Blend:
             f"The runs {names[0]} and {names[1]} rank different candidates in {split}: interpolate runs of the same "
             f"candidates, or delete the folder of one of them and start again."
         )
-    return Blend(first, second)
+    return Interpolation(first, second)
 
 
 def _finding(run: RunInMaking, weight: float, curve: dict[float, float]) -> str:
     first, second = (flow.title(name, run.config) for name in run.settings.of)
     if curve:
+        metric = run.config.training.metric
         return (
-            f"{run.name}: {second} has the weight {weight:.2f}, which is best on {TUNED_ON}: {METRIC} "
+            f"{run.name}: {second} has the weight {weight:.2f}, which is best on {TUNED_ON}: {metric} "
             f"{curve[weight]:.4f}; {first} alone has {curve[0.0]:.4f}, {second} alone {curve[1.0]:.4f}"
         )
     if run.settings.weight is not None:

@@ -1,1 +1,1 @@
-"""What becomes of scores: interpolation, calibration, the noise filter."""
+"""Transforms of scores: interpolation, calibration, the noise filter."""

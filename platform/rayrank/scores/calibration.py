@@ -1,4 +1,4 @@
-"""From scores to probabilities: a curve that never falls, fitted to judged pairs, and how far off it is."""
+"""Calibration: a monotone curve from scores to probabilities of relevance, fitted to judged pairs and measured."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -16,25 +16,25 @@ Values = NDArray[np.float64]
 Kind = Literal["isotonic", "platt"]
 
 FOLDS = 5
-MOST_POINTS = 200
-"""Of an isotonic curve: more than a dev split can tell apart, and a file that a person can still read."""
+MAX_POINTS = 200
+"""Of an isotonic curve: finer than a dev split supports, and still readable as a file."""
 
 BINS = 15
-"""Of equal width, as usual for the expected calibration error."""
+"""Bins of equal width of the expected calibration error, the usual number."""
 
 
 class Curve(Section):
-    """From scores to probabilities."""
+    """A monotone curve from scores to probabilities."""
 
     kind: Kind
     points: tuple[tuple[float, float], ...] = ()
-    """Of an isotonic curve: scores and their probabilities, straight lines between them, level before and after."""
+    """Isotonic: (score, probability) pairs, interpolated linearly and constant beyond the first and the last."""
     slope: float = 1.0
     intercept: float = 0.0
-    """Platt's: the probability is sigmoid(slope * score + intercept)."""
+    """Platt: the probability is sigmoid(slope * score + intercept)."""
 
     @model_validator(mode="after")
-    def _never_falls(self) -> "Curve":
+    def _is_monotone(self) -> "Curve":
         if self.kind == "isotonic" and not self.points:
             raise ValueError("an isotonic calibration needs points")
         if self.slope < 0 or (np.diff(np.array(self.points).reshape(-1, 2), axis=0) < 0).any():
@@ -46,27 +46,27 @@ class Curve(Section):
         values = np.asarray(logits, np.float64)
         if self.kind == "platt":
             return np.asarray(expit(self.slope * values + self.intercept), np.float32)
-        scores, chances = zip(*self.points, strict=True)
-        return np.asarray(np.interp(values, scores, chances), np.float32)
+        scores, heights = zip(*self.points, strict=True)
+        return np.asarray(np.interp(values, scores, heights), np.float32)
 
 
 class Calibration(Curve):
-    """How likely a pair with some score is judged relevant, and how good that was on queries it was not fitted on."""
+    """The curve fitted to all dev pairs, with its errors on queries that were held out of the fit."""
 
     num_pairs: int
     num_queries: int
     ece_before: float
-    """Expected calibration error of the score's sigmoid."""
+    """Expected calibration error of the plain sigmoid of the scores."""
     ece_after: float
     log_loss_before: float
     log_loss_after: float
 
     def figures(self) -> dict[str, Any]:
-        """Return what was measured, without the curve."""
+        """Return the errors and counts, without the curve."""
         return self.model_dump(exclude={"points", "slope", "intercept"})
 
     def finding(self) -> str:
-        """Return the figures as a sentence."""
+        """Return the errors and counts as a sentence."""
         return (
             f"{self.kind} calibration on {self.num_pairs:,} candidates of {self.num_queries:,} dev queries: expected "
             f"calibration error {self.ece_before:.4f} -> {self.ece_after:.4f}, log loss {self.log_loss_before:.4f} -> "
@@ -77,7 +77,7 @@ class Calibration(Curve):
 def fit(
     logits: ArrayLike, labels: ArrayLike, query_ids: ArrayLike, kind: Kind | Literal["auto"] = "auto"
 ) -> Calibration:  # fmt: skip
-    """Return the curve from scores to the chance of a label; auto takes the kind with the smaller log loss."""
+    """Fit a curve from scores to the probability of relevance; auto takes the kind with the lower held-out log loss."""
     scores, relevant = np.asarray(logits, np.float32).astype(np.float64), np.asarray(labels, np.bool_)
     names, of_query = np.unique(np.asarray(query_ids), return_inverse=True)
     _check(scores, relevant, len(names))
@@ -98,17 +98,17 @@ def fit(
 
 
 def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins: int = BINS) -> float:
-    """Return how far the mean probability of a bin is from its share of relevant pairs, on average over pairs."""
-    chances, relevant = np.asarray(probabilities, np.float64), np.asarray(labels, np.float64)
-    of_bin = np.minimum((chances * bins).astype(np.int64), bins - 1)
-    return float(np.abs(np.bincount(of_bin, chances - relevant)).sum() / len(chances))
+    """Return the mean over pairs of the gap between a bin's mean probability and its share of relevant pairs."""
+    predicted, relevant = np.asarray(probabilities, np.float64), np.asarray(labels, np.float64)
+    of_bin = np.minimum((predicted * bins).astype(np.int64), bins - 1)
+    return float(np.abs(np.bincount(of_bin, predicted - relevant)).sum() / len(predicted))
 
 
 def log_loss(probabilities: ArrayLike, labels: ArrayLike) -> float:
-    """Return the mean cross-entropy in nats; a probability of exactly 0 or 1 counts as the nearest one that is not."""
-    nearest = np.finfo(np.float64).eps
-    chances = np.clip(np.asarray(probabilities, np.float64), nearest, 1 - nearest)
-    return float(-np.where(np.asarray(labels, np.bool_), np.log(chances), np.log1p(-chances)).mean())
+    """Return the mean cross-entropy in nats, with probabilities clipped away from 0 and 1."""
+    least = np.finfo(np.float64).eps
+    predicted = np.clip(np.asarray(probabilities, np.float64), least, 1 - least)
+    return float(-np.where(np.asarray(labels, np.bool_), np.log(predicted), np.log1p(-predicted)).mean())
 
 
 def _check(scores: Values, relevant: NDArray[np.bool_], num_queries: int) -> None:
@@ -127,7 +127,7 @@ def _check(scores: Values, relevant: NDArray[np.bool_], num_queries: int) -> Non
 
 
 def _held_out(kind: Kind, scores: Values, relevant: NDArray[np.bool_], fold: NDArray[np.int64]) -> Values:
-    """Return the probability of every pair by a curve that was fitted to the queries of the other folds."""
+    """Return the probability of every pair from the curve fitted to the queries of the other folds."""
     found = np.empty(len(scores))
     for number in range(fold.max() + 1):
         out = fold == number
@@ -136,38 +136,38 @@ def _held_out(kind: Kind, scores: Values, relevant: NDArray[np.bool_], fold: NDA
 
 
 def _curve(kind: Kind, scores: Values, relevant: NDArray[np.bool_]) -> Curve:
-    # As if one more pair of each kind had been seen (Platt, 1999): nothing is impossible, and nothing certain.
+    # Platt's (1999) smoothed targets: one more pair of each class keeps probabilities off 0 and 1.
     num_relevant = int(relevant.sum())
     targets = np.where(relevant, (num_relevant + 1) / (num_relevant + 2), 1 / (len(scores) - num_relevant + 2))
     return _isotonic(scores, targets) if kind == "isotonic" else _platt(scores, targets)
 
 
 def _isotonic(scores: Values, targets: Values) -> Curve:
-    """Return the middle of every level stretch; lines between them keep apart what steps would tie."""
-    different, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    found = isotonic_regression(np.bincount(place, targets) / counts, weights=counts)
+    """Return the isotonic steps as points at their mean scores: lines between them tie fewer scores than steps do."""
+    distinct, index, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    found = isotonic_regression(np.bincount(index, targets) / counts, weights=counts)
     starts = found.blocks[:-1]
-    middles = np.add.reduceat(different * counts, starts) / np.add.reduceat(counts, starts)
-    chances = found.x[starts]
-    if len(starts) > MOST_POINTS:
-        kept = np.linspace(0, len(starts) - 1, MOST_POINTS).round().astype(np.int64)
-        middles, chances = middles[kept], chances[kept]
-    return Curve(kind="isotonic", points=tuple(zip(middles.tolist(), chances.tolist(), strict=True)))
+    centres = np.add.reduceat(distinct * counts, starts) / np.add.reduceat(counts, starts)
+    heights = found.x[starts]
+    if len(starts) > MAX_POINTS:
+        kept = np.linspace(0, len(starts) - 1, MAX_POINTS).round().astype(np.int64)
+        centres, heights = centres[kept], heights[kept]
+    return Curve(kind="isotonic", points=tuple(zip(centres.tolist(), heights.tolist(), strict=True)))
 
 
 def _platt(scores: Values, targets: Values) -> Curve:
-    # Brought to one scale, whatever the model's is: the search then takes a few steps.
+    # Scores are standardised, so that the optimiser converges in a few steps on any model's scale.
     centre, width = scores.mean(), scores.std()
     inputs = (scores - centre) / width if width > 0 else np.zeros(len(scores))
 
     def loss(line: Values) -> tuple[float, Values]:
         values = line[0] * inputs + line[1]
-        off = expit(values) - targets
+        error = expit(values) - targets
         entropy = np.logaddexp(0, values) - targets * values
-        return float(entropy.mean()), np.array([(off * inputs).mean(), off.mean()])
+        return float(entropy.mean()), np.array([(error * inputs).mean(), error.mean()])
 
     start = np.array([1.0, logit(targets.mean())])
-    # A score that tells the wrong way round tells nothing: the slope stops at 0.
+    # The curve must not fall, so a model whose scores are inverted gets a slope of 0.
     slope, intercept = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(0, None), (None, None)]).x
     slope = slope / width if width > 0 else 0.0
     return Curve(kind="platt", slope=float(slope), intercept=float(intercept - slope * centre))

@@ -22,5 +22,5 @@ def removed(scores: Scores, judged: Mask, threshold: float) -> Mask:
 
 
 def probabilities(scores: Scores) -> NDArray[np.float64]:
-    """Return the sigmoid of logit differences."""
+    """Return the sigmoid of logits."""
     return special.expit(np.asarray(scores, np.float64))  # type: ignore[no-any-return]

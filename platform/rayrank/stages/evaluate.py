@@ -15,7 +15,7 @@ from rayrank.core.errors import ConfigError
 from rayrank.core.run_kinds import CANDIDATES
 from rayrank.data.rows import ranked
 from rayrank.data.run_files import read_trec, write_msmarco, write_trec
-from rayrank.measure.metrics import PerQuery, per_query
+from rayrank.measure.metrics import Measure, PerQuery
 from rayrank.measure.significance import compare, mean_interval
 
 
@@ -29,8 +29,11 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     judgments = corpus.read_table("judgments.parquet")
     qrels = judgments.filter(pc.equal(judgments["split"], split))
     ranking = _read_run(settings.run, split, config, store)
-    measured = per_query(qrels, ranking)
-    baseline = per_query(qrels, _read_run(settings.baseline, split, config, store)) if settings.baseline else None
+    measure = Measure.of(config)
+    measured = measure.reported(qrels, ranking)
+    baseline = (
+        measure.reported(qrels, _read_run(settings.baseline, split, config, store)) if settings.baseline else None
+    )
     tag, baseline_name = run_names(settings.run, settings.baseline, config)
     with artifact.create("run.trec") as stream:
         write_trec(ranking, stream, tag=tag)
@@ -43,6 +46,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
         "split": split,
         "num_queries": len(measured.query_ids),
         "num_without_results": measured.num_without_results,
+        "metric": measure.name,
         "metrics": _figures(settings, measured, baseline),
     }
     return store.finish(artifact, config, started, facts)

@@ -26,9 +26,10 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     types = store.require("query_types", config).read_table("query_types.parquet") if config.input.query_type else None
     judgments, hidden = (_of_train(corpus.read_table(name)) for name in ("judgments.parquet", "hidden.parquet"))
     scattered = not flow.run_named(CANDIDATES, config)[2].has_scores
-    facts = report(_parts(scores, scattered), judgments, types, config.noise.threshold, hidden if len(hidden) else None)
+    truth, relevant_from = hidden if len(hidden) else None, config.dataset.relevant_from
+    facts = report(_parts(scores, scattered), judgments, types, config.noise.threshold, truth, relevant_from)
     artifact.write_json("report.json", facts)
-    pairs = noise_pairs.suspicious(_parts(scores, scattered), judgments, types)
+    pairs = noise_pairs.suspicious(_parts(scores, scattered), judgments, types, relevant_from=relevant_from)
     for name, content in (
         ("report.md", noise_table.markdown(facts).encode()),
         ("report.png", noise_png(facts)),

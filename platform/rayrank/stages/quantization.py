@@ -9,13 +9,14 @@ from rayrank.bundle.export import INT8
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
+from rayrank.measure.metrics import Measure
 from rayrank.models.inference.onnx_graph import int8, onnx_graph
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.prepare import quantize_to_fp8, to_bfloat16
 from rayrank.models.inference.scorer import Scorer
 from rayrank.models.reranker import Reranker
 from rayrank.training.data import hold_out, read_candidates
-from rayrank.training.phases import DEV_METRIC, dev_metric
+from rayrank.training.phases import dev_metric
 from rayrank.training.setups import inputs_of
 
 MAX_LOSS = 0.005
@@ -31,11 +32,13 @@ class Quantized(NamedTuple):
     quantized: float
     original: float
     num_queries: int
+    metric: str
 
     def figures(self) -> dict[str, str | float]:
         """Return the measurement for the job's summary."""
         return {
             "backend": self.backend,
+            "metric": self.metric,
             "quantized": self.quantized,
             "torch": self.original,
             "num_queries": self.num_queries,
@@ -46,7 +49,7 @@ class Quantized(NamedTuple):
         name, where = (INT8, "CPUs") if self.graph else (self.backend, "GPUs")
         users = "`load` and the endpoint use" if self.graph else "the endpoint uses"
         return (
-            f"{name} is for {where}: {DEV_METRIC} {self.quantized:.4f} on {self.num_queries} dev queries, "
+            f"{name} is for {where}: {self.metric} {self.quantized:.4f} on {self.num_queries} dev queries, "
             f"{self.original:.4f} without it; {users} it with backend={self.backend}"
         )
 
@@ -59,11 +62,11 @@ def quantize(model: Reranker, config: PipelineConfig, store: Store) -> Quantized
     splits = {split: read_candidates(candidates, split) for split in ("train", "dev")}
     inputs = inputs_of(config, store, splits)
     dev = hold_out(inputs.data.splits, config.training.dev_queries)["dev"]
-    texts = inputs.texts
+    texts, measure = inputs.texts, Measure.of(config)
     scorers = Scorer(original, texts), OnnxScorer(graph, texts) if graph else Scorer(quantized, texts)
-    before, after = (dev_metric(inputs.data, dev, scorer) for scorer in scorers)
-    check_loss(backend, before, after, len(dev.queries))
-    return Quantized(backend, graph, after, before, len(dev.queries))
+    before, after = (dev_metric(inputs.data, dev, scorer, measure) for scorer in scorers)
+    check_loss(backend, before, after, len(dev.queries), measure.name)
+    return Quantized(backend, graph, after, before, len(dev.queries), measure.name)
 
 
 def _bfloat16_and_fp8(model: Reranker) -> tuple[Reranker, Reranker]:
@@ -74,11 +77,11 @@ def _bfloat16_and_fp8(model: Reranker) -> tuple[Reranker, Reranker]:
     return original, quantized
 
 
-def check_loss(backend: str, original: float, quantized: float, num_queries: int) -> None:
+def check_loss(backend: str, original: float, quantized: float, num_queries: int, metric: str) -> None:
     """Raise ConfigError if quantization lowers the dev metric by more than MAX_LOSS."""
     if original - quantized > MAX_LOSS:
         raise ConfigError(
-            f"scorer.backend={backend} cannot be used: {DEV_METRIC} on {num_queries} dev queries falls from "
+            f"scorer.backend={backend} cannot be used: {metric} on {num_queries} dev queries falls from "
             f"{original:.4f} to {quantized:.4f} when the model is quantized, and may fall by at most {MAX_LOSS}; set "
             f"scorer.backend=torch."
         )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rayrank.core.artifacts import Artifact
 from rayrank.data.ids import PairLookup
+from rayrank.data.pair_set import relevant
 from rayrank.data.rows import is_sorted
 from rayrank.text.ragged import Ragged, Rows, Windows
 from rayrank.text.template import Template
@@ -54,11 +55,13 @@ class TrainingData:
     """`[CLS] type [SEP] query [SEP]` of every query."""
     passages: Ragged
     splits: dict[str, Split]
+    judgments: pa.Table
+    """All judgments with their grades, which nDCG on dev needs; a split's positives are those that are relevant."""
 
 
 def load(
     corpus: Artifact, types: pa.Table | None, template: Template, tokenizer: "PreTrainedTokenizerFast",
-    candidates: Mapping[str, Iterable[pa.Table]],
+    candidates: Mapping[str, Iterable[pa.Table]], relevant_from: int = 1,
 ) -> TrainingData:  # fmt: skip
     """Read the corpus and join each split's candidates to it, file by file; without `types` inputs have none."""
     queries = corpus.read_table("queries.parquet", ["query_id", "piece_ids"])
@@ -68,12 +71,12 @@ def load(
     judgments = corpus.read_table("judgments.parquet")
     lookup = PairLookup(query_ids, passage_ids)
     joined = {
-        split: _join(lookup, judgments.filter(pc.equal(judgments["split"], split)), files)
+        split: _join(lookup, judgments.filter(pc.equal(judgments["split"], split)), files, relevant_from)
         for split, files in candidates.items()
     }
     kinds = None if types is None else _type_pieces(_of_queries(types, query_ids), tokenizer)
     prefixes = template.prefixes(Ragged.from_arrow(queries["piece_ids"]), kinds)
-    return TrainingData(query_ids, passage_ids, prefixes, Ragged.from_arrow(passages["piece_ids"]), joined)
+    return TrainingData(query_ids, passage_ids, prefixes, Ragged.from_arrow(passages["piece_ids"]), joined, judgments)
 
 
 def read_candidates(artifact: Artifact, split: str) -> Iterator[pa.Table]:
@@ -102,8 +105,8 @@ def _type_pieces(types: pa.ChunkedArray, tokenizer: "PreTrainedTokenizerFast") -
     return Ragged.of(pieces).take(names.indices.to_numpy())
 
 
-def _join(lookup: PairLookup, judgments: pa.Table, files: Iterable[pa.Table]) -> Split:
-    judged = lookup(judgments.filter(pc.greater(judgments["relevance"], 0)))
+def _join(lookup: PairLookup, judgments: pa.Table, files: Iterable[pa.Table], relevant_from: int = 1) -> Split:
+    judged = lookup(relevant(judgments, relevant_from))
     queries = np.unique(judged[0])
     found = (_best_first(*lookup(table), table["rank"].to_numpy()) for table in files)
     return Split(queries, _grouped(queries, [judged]), _grouped(queries, found))

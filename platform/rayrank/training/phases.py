@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
@@ -13,8 +14,8 @@ from torch import Tensor, nn
 
 from rayrank.core.config import ListwiseConfig, PointwiseConfig
 from rayrank.core.errors import DatasetError
-from rayrank.core.records import CANDIDATES, JUDGMENTS
-from rayrank.measure.metrics import per_query
+from rayrank.core.records import CANDIDATES
+from rayrank.measure.metrics import MRR_10, Measure
 from rayrank.models.batches import PackedBatch, PaddedBatch, PairTexts
 from rayrank.models.inference.prepare import scoring_copy
 from rayrank.models.inference.scorer import Scorer
@@ -25,7 +26,6 @@ from rayrank.training.data import Split, TrainingData
 from rayrank.training.sampling import generator, listwise_list, pointwise_pairs
 from rayrank.training.steps import plain_model
 
-DEV_METRIC = "MRR@10"
 LENGTH_GROUPS, SMALLEST_GROUP = 4, 32
 """A padded batch goes through the model in so many groups of like lengths, none smaller than a device can use."""
 
@@ -87,10 +87,10 @@ def _beside(model: nn.Module, rows: Rows) -> Tensor:
 
 
 class FineTuning:
-    """What the two fine-tuning phases share: training queries, and MRR@10 on dev candidates."""
+    """What the two fine-tuning phases share: training queries, and the metric that selects weights on dev."""
 
-    def __init__(self, inputs: Inputs, seed: int) -> None:
-        self._inputs, self._seed = inputs, seed
+    def __init__(self, inputs: Inputs, seed: int, measure: Measure) -> None:
+        self._inputs, self._seed, self._measure = inputs, seed, measure
         self._split = inputs.data.splits["train"]
         # A query without a negative or a positive has nothing to tell apart.
         self._negatives = np.array([len(self._split.negatives(place)) for place in range(len(self._split.queries))])
@@ -106,16 +106,16 @@ class FineTuning:
         return generator(self._seed, epoch, 1 << 40).permutation(count)
 
     def evaluate(self, model: nn.Module) -> float:
-        """Return MRR@10 over dev; every rank scores its share of the queries."""
+        """Return the mean of the metric over dev; every rank scores its share of the queries."""
         scorer = Scorer(scoring_copy(plain_model(model)), self._inputs.texts)
-        return dev_metric(self._inputs.data, self._inputs.data.splits["dev"], scorer)
+        return dev_metric(self._inputs.data, self._inputs.data.splits["dev"], scorer, self._measure)
 
 
 class Pointwise(FineTuning):
     """Pairs, relevant or not."""
 
-    def __init__(self, inputs: Inputs, config: PointwiseConfig, seed: int) -> None:
-        super().__init__(inputs, seed)
+    def __init__(self, inputs: Inputs, config: PointwiseConfig, seed: int, measure: Measure = MRR_10) -> None:
+        super().__init__(inputs, seed, measure)
         self._ratio = config.negatives
         places = np.array(self._places)
         positives = self._split.positives.lengths(places)
@@ -150,8 +150,8 @@ class Pointwise(FineTuning):
 class Listwise(FineTuning):
     """Lists of N+ positives and N- negatives, drawn anew each epoch."""
 
-    def __init__(self, inputs: Inputs, config: ListwiseConfig, seed: int) -> None:
-        super().__init__(inputs, seed)
+    def __init__(self, inputs: Inputs, config: ListwiseConfig, seed: int, measure: Measure = MRR_10) -> None:
+        super().__init__(inputs, seed, measure)
         self._config = config
 
     def num_examples(self) -> int:
@@ -191,8 +191,10 @@ class Listwise(FineTuning):
         return losses.listwise(lists, prepared.labels), scores
 
 
-def dev_metric(data: TrainingData, split: Split, scorer: Callable[[Rows, Rows], NDArray[np.float32]]) -> float:
-    """Return the mean MRR@10 of a split's candidates under a scorer; what the first stage missed counts as missed."""
+def dev_metric(
+    data: TrainingData, split: Split, scorer: Callable[[Rows, Rows], NDArray[np.float32]], measure: Measure
+) -> float:
+    """Return the mean metric of a split's candidates under a scorer; what the first stage missed counts as missed."""
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     mine = np.arange(rank, len(split.queries), world)
     lengths = split.candidates.lengths(mine)
@@ -209,7 +211,7 @@ def dev_metric(data: TrainingData, split: Split, scorer: Callable[[Rows, Rows], 
         },
         schema=CANDIDATES,
     )
-    values = per_query(_qrels(data, split, mine), run).values[DEV_METRIC]
+    values = measure.values(_qrels(data, split, mine), run)
     if world == 1:
         return float(values.mean())
     gathered: list[Any] = [None] * world
@@ -218,14 +220,6 @@ def dev_metric(data: TrainingData, split: Split, scorer: Callable[[Rows, Rows], 
 
 
 def _qrels(data: TrainingData, split: Split, places: Rows) -> pa.Table:
-    positives = [split.positives[int(place)] for place in places]
-    queries = np.repeat(split.queries[places], [len(rows) for rows in positives])
-    return pa.table(
-        {
-            "query_id": data.query_ids.take(queries),
-            "passage_id": data.passage_ids.take(np.concatenate([np.empty(0, np.int32), *positives])),
-            "relevance": np.ones(len(queries), np.int32),
-            "split": pa.array([""] * len(queries)),
-        },
-        schema=JUDGMENTS,
-    )
+    """Return the judgments of some of a split's queries, with their grades."""
+    query_ids = data.query_ids.take(split.queries[places])
+    return data.judgments.filter(pc.is_in(data.judgments["query_id"], value_set=query_ids))

@@ -12,6 +12,7 @@ from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import DatasetError
 from rayrank.data.pair_set import PairSet
+from rayrank.measure.metrics import Measure
 from rayrank.models.batches import PairTexts
 from rayrank.models.encoder import Encoder, load_encoder
 from rayrank.models.pretraining import PretrainingModel, build
@@ -40,7 +41,7 @@ def inputs_of(config: PipelineConfig, store: Store, candidates: Mapping[str, Ite
     corpus, tokenizer = store.require("corpus", config), tokenizer_of(config, store)
     types = store.require("query_types", config).read_table("query_types.parquet") if config.input.query_type else None
     template = Template.of(tokenizer, config.input)
-    data = load(corpus, types, template, tokenizer, candidates)
+    data = load(corpus, types, template, tokenizer, candidates, config.dataset.relevant_from)
     return Inputs(data, PairTexts(data.prefixes, data.passages, template))
 
 
@@ -57,7 +58,7 @@ def pointwise(config: PipelineConfig, store: Store) -> tuple[Reranker, Pointwise
     """Pairs, from the pre-trained encoder."""
     inputs = _whole_inputs(config, store)
     words = word_table(tokenizer_of(config, store))
-    phase = Pointwise(inputs, config.pointwise, config.training.seed)
+    phase = Pointwise(inputs, config.pointwise, config.training.seed, Measure.of(config))
     return Reranker(_encoder(config, store, words), num_outputs=2), phase
 
 
@@ -65,7 +66,7 @@ def listwise(config: PipelineConfig, store: Store) -> tuple[Reranker, Listwise]:
     """Lists from which unlabelled answers were taken out, from the pointwise model."""
     inputs = _denoised_inputs(config, store) if config.noise.threshold < 1 else _whole_inputs(config, store)
     words = word_table(tokenizer_of(config, store))
-    phase = Listwise(inputs, config.listwise, config.training.seed)
+    phase = Listwise(inputs, config.listwise, config.training.seed, Measure.of(config))
     if config.listwise.start == "encoder":
         return Reranker(_encoder(config, store, words), num_outputs=1), phase
     model = load_reranker(store.require("pointwise", config), config, words).train()
@@ -108,7 +109,8 @@ def _held_out(inputs: Inputs, config: PipelineConfig) -> Inputs:
     data: TrainingData = inputs.data
     if not len(data.splits["train"].queries):
         raise DatasetError(
-            f"The dataset {config.dataset.source} has no judged training queries: training needs a train split."
+            f"The dataset {config.dataset.source} has no judged training queries: training needs a train split with "
+            f"grades of dataset.relevant_from={config.dataset.relevant_from} or more."
         )
     splits = hold_out(data.splits, config.training.dev_queries)
     if not len(splits["dev"].candidates.values):

@@ -93,7 +93,7 @@ def test_the_card_tells_the_training_and_the_figures() -> None:
     card = write_card(ORIGIN, SETTINGS, portable=True)
 
     assert "27,413 passages, 12,889 training queries with 21,325 judgments" in card
-    assert "- listwise: epochs 2, lr 3e-05. 1,600 steps, best dev 0.4431." in card
+    assert "- listwise: epochs 2, lr 3e-05. 1,600 steps, best dev MRR@10 0.4431." in card
     assert "scored above 0.9 were left out" in card
     assert "The dev split, 1,234 queries" in card
     assert "| drbert | MRR@10 | 0.5000 [0.4000, 0.6000] | +0.2500 [+0.2000, +0.3000] | < 0.001 |" in card
@@ -185,7 +185,7 @@ def test_the_weight_of_the_first_stage_goes_with_the_model_it_was_learnt_beside(
     weights = [load(str(tmp_path / name)).settings.first_stage_weight for name in ("drbert", "pointwise")]
     cards = [(tmp_path / name / "README.md").read_text() for name in ("drbert", "pointwise")]
     assert weights == [0.35, 0.0]
-    for sign in ("blend(scores, first_stage_scores, 0.35)", "0.7700"):
+    for sign in ("interpolate(scores, first_stage_scores, 0.35)", "0.7700"):
         assert [sign in card for card in cards] == [True, False]
 
 

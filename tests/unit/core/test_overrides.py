@@ -195,6 +195,7 @@ def test_a_malformed_assignment_says_what_to_write(assignment: str, fix: str) ->
         ("encoder.dropout=1.0", "less than 1"),
         ("pretrain.max_steps=0", "greater than or equal to 1"),
         ("index.stopwords=null", "valid string"),
+        ("dataset.relevant_from=0", "greater than or equal to 1"),
         ("evaluate.resamples=3", "greater than or equal to 100"),
     ],
 )

@@ -4,9 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from rayrank.core.config import DatasetConfig, PipelineConfig, TrainingConfig
 from rayrank.core.errors import DatasetError
 from rayrank.core.records import CANDIDATES, JUDGMENTS
-from rayrank.measure.metrics import METRICS, per_query, reciprocal_rank
+from rayrank.measure.metrics import METRICS, Measure, parse, per_query, reciprocal_rank
 
 TREC_NAMES = {
     "nDCG@10": "ndcg_cut_10",
@@ -78,6 +79,52 @@ def test_hand_worked_ranking():
     assert means["R@1000"] == pytest.approx(2 / 3)
     ideal = 2 / math.log2(2) + 1 / math.log2(3) + 1 / math.log2(4)
     assert means["nDCG@10"] == pytest.approx((2 / math.log2(3) + 1 / math.log2(5)) / ideal)
+
+
+GRADED = {"q": {"a": 3, "b": 1, "c": 0, "missed": 2}}
+RANKED = {"q": descending("b", "x", "a", "c")}
+
+
+@pytest.mark.parametrize(
+    ("name", "relevant_from", "expected"),
+    [
+        ("RR@10", 1, 1.0),
+        ("RR@10", 2, 1 / 3),
+        ("RR@2", 2, 0.0),
+        ("RR@10", 4, 0.0),
+        ("P@2", 1, 1 / 2),
+        ("P@2", 2, 0.0),
+        ("P@4", 2, 1 / 4),
+        ("R@4", 1, 2 / 3),
+        ("R@4", 2, 1 / 2),
+        ("AP", 1, (1 / 1 + 2 / 3) / 3),
+        ("AP", 2, (1 / 3) / 2),
+        ("AP@2", 1, (1 / 1) / 3),
+        ("nDCG@1", 1, 1 / 3),
+        ("nDCG@2", 1, 1 / (3 + 2 / math.log2(3))),
+        # Grades 1, 0, 3 against 3, 2, 1: the same from any grade on.
+        *(("nDCG@5", grade, (1 + 3 / 2) / (3 + 2 / math.log2(3) + 1 / 2)) for grade in (1, 2, 4)),
+    ],
+)
+def test_any_metric_is_measured_by_its_name_from_the_grade_that_counts_as_relevant(name, relevant_from, expected):
+    qrels, run = qrels_table(GRADED), run_table(RANKED)
+    found = per_query(qrels, run, {name: parse(name)}, relevant_from).values[name]
+    assert found.tolist() == pytest.approx([expected])
+    assert Measure(name, relevant_from).values(qrels, run).tolist() == found.tolist()
+
+
+def test_the_measure_of_a_configuration_is_its_metric_and_its_relevant_grade():
+    config = PipelineConfig(training=TrainingConfig(metric="rr@3"), dataset=DatasetConfig(relevant_from=2))
+    assert Measure.of(config) == Measure("MRR@3", 2)
+    assert Measure.of(PipelineConfig()) == Measure("MRR@10", 1)
+
+
+def test_an_evaluation_reports_the_selecting_metric_first_and_all_others():
+    qrels, run = qrels_table(GRADED), run_table(RANKED)
+    assert list(Measure("nDCG@5", 2).reported(qrels, run).values) == ["nDCG@5", *METRICS]
+    assert list(Measure("MAP").reported(qrels, run).values)[:2] == ["MAP", "MRR@10"]
+    assert list(Measure().reported(qrels, run).values) == list(METRICS)
+    assert Measure("nDCG@5", 2).reported(qrels, run).means()["MRR@10"] == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(("rank", "expected"), [(1, 1.0), (10, 0.1), (11, 0.0)])

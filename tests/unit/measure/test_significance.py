@@ -51,8 +51,8 @@ def test_a_wider_level_gives_a_wider_interval():
     assert wide.low < narrow.low < narrow.high < wide.high
 
 
-def test_blocks_cover_every_resample(monkeypatch):
-    monkeypatch.setattr(significance, "BLOCK", 1000)
+def test_batches_cover_every_resample(monkeypatch):
+    monkeypatch.setattr(significance, "BATCH_VALUES", 1000)
     interval = mean_interval(skewed(300), 1001, seed=0)
     assert interval.low < interval.mean < interval.high
     # Better on every query: only all kept or all swapped, never drawn, is as extreme.

@@ -15,6 +15,7 @@ from rayrank.reports.domain import (
     count_words,
     findings,
     general_words,
+    reference_words,
 )
 
 GENERAL = {"the": 0.4, "of": 0.2, "cat": 0.1, "dog": 0.05, "gene": 0.01}
@@ -32,15 +33,15 @@ def test_a_hand_worked_comparison() -> None:
     result = of({"the": 50, "gene": 30, "allele": 16, "of": 4}, size=3)
 
     # Here: the, gene, allele. In general: the, of, cat. Two of three differ, and 54 of 100 words are on the list.
-    assert (result.compared, result.num_differing, result.least_count) == (3, 2, 16)
+    assert (result.compared, result.num_differing, result.min_count) == (3, 2, 16)
     assert result.share == pytest.approx(2 / 3)
     assert result.covered == pytest.approx(0.54)
     the, gene, allele = result.words
-    assert (the.word, the.rank, the.general_rank, the.ratio) == ("the", 1, 1, pytest.approx(1.25))
-    assert (gene.rank, gene.general_rank, gene.ratio) == (2, 5, pytest.approx(30))
+    assert (the.word, the.rank, the.reference_rank, the.ratio) == ("the", 1, 1, pytest.approx(1.25))
+    assert (gene.rank, gene.reference_rank, gene.ratio) == (2, 5, pytest.approx(30))
     assert gene.divergence == pytest.approx(0.3 * math.log2(30))
     # Not on the general list, so taken to be as frequent as its last word: at least 16 times as frequent here.
-    assert (allele.general_rank, allele.ratio) == (None, pytest.approx(16))
+    assert (allele.reference_rank, allele.ratio) == (None, pytest.approx(16))
     assert [word.word for word in result.typical()] == ["gene", "allele"]
 
 
@@ -92,6 +93,22 @@ def test_general_words_are_without_digits_and_the_most_frequent_come_first() -> 
     assert not any(sign.isdigit() for word in general for sign in word)
 
 
+def test_a_reference_text_is_counted_as_the_corpus_is() -> None:
+    counts, running = count_words(["The cat, the dog, the 2 of 3.", "THE cat"], "en")
+
+    reference = reference_words(counts, running)
+
+    # Ten words, of which two are numbers; ties are ordered by their letters.
+    assert list(reference) == ["the", "cat", "dog", "of"]
+    assert list(reference.values()) == pytest.approx([0.4, 0.2, 0.1, 0.1])
+    result = compare(table({"the": 5, "gene": 4, "cat": 1}), 10, reference, size=2)
+    assert (result.num_differing, result.covered) == (1, pytest.approx(0.6))
+    assert [(word.reference_rank, word.ratio) for word in result.words] == [
+        (1, pytest.approx(1.25)),
+        (None, pytest.approx(4)),
+    ]
+
+
 def test_counts_of_parts_add_up_to_those_of_the_whole() -> None:
     texts = ["a rose is a rose", "is it a rose?", "it is", "so it is: a tulip"]
     parts = [count_words(texts[:1], "en")[0], count_words([], "en")[0], count_words(texts[1:], "en")[0]]
@@ -104,9 +121,9 @@ def test_counts_of_parts_add_up_to_those_of_the_whole() -> None:
 
 
 def test_the_findings_name_the_share_what_chance_would_give_and_the_typical_words() -> None:
-    lines = findings(of({"the": 50, "gene": 30, "allele": 16, "of": 4}, size=3), "en")
+    lines = findings(of({"the": 50, "gene": 30, "allele": 16, "of": 4}, size=3), "the text books.txt (en)")
 
-    assert lines[0].startswith("66.7% of the corpus's 3 most frequent words are not among the 3 of general text (en)")
+    assert lines[0].startswith("66.7% of the corpus's 3 most frequent words are not among the 3 of the text books.txt")
     assert any(line.split() == ["gene", "30", "2", "5", "30.0"] for line in lines)
     assert any(line.split() == ["allele", "16", "3", "not", "listed", ">16.0"] for line in lines)
 

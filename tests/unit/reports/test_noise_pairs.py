@@ -31,6 +31,14 @@ ODD = {
 }
 
 
+def test_a_positive_is_a_passage_with_a_relevant_grade():
+    names = ["positive_id", "positive_probability"]
+    low, high = (suspicious([SCORED], JUDGED, TYPES, relevant_from=grade).select(names).to_pylist() for grade in (1, 2))
+    # q1 has a (grade 1) and c (grade 2, the higher score), q2 one of grade 1 that was not scored.
+    assert [row["positive_id"] for row in low] == ["c", "c", "missing", None]
+    assert [row["positive_id"] for row in high] == ["c", "c", None, None]
+
+
 def test_the_surest_unjudged_pairs_come_first_and_judged_ones_not_at_all():
     found = suspicious([SCORED], JUDGED, TYPES)
     pairs = list(zip(found["query_id"].to_pylist(), found["passage_id"].to_pylist(), strict=True))

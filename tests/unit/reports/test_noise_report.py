@@ -52,6 +52,14 @@ HIDDEN = judged(("q1", "b"), ("q2", "a"), ("q3", "a"), ("q3", "nowhere"))
 TYPES = pa.table({"query_id": ["q1", "q2", "q3"], "query_type": ["person", "person", ""]})
 
 
+def test_grades_below_relevant_from_are_judged_but_not_positives():
+    judgments = pa.concat_tables([judged(("q1", "a"), ("q2", "e"), relevance=1), judged(("q1", "c"), relevance=2)])
+    strict = report([HAND], judgments, None, 0.9, HIDDEN, relevant_from=2)
+    assert (strict["num_positives"], strict["num_judged_irrelevant"], strict["num_negatives"]) == (1, 2, 8)
+    assert strict["hidden"]["num_hidden"] == 0
+    assert report([HAND], judgments, None, 0.9, HIDDEN)["num_positives"] == 3
+
+
 def random_scores(seed, num_queries=50, depth=20):
     rng = np.random.default_rng(seed)
     count = num_queries * depth

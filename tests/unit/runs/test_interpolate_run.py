@@ -14,7 +14,8 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import StorageError
 from rayrank.core.overrides import build
 from rayrank.core.records import CANDIDATES, JUDGMENTS
-from rayrank.scores.interpolation import Blend
+from rayrank.measure.metrics import MRR_10
+from rayrank.scores.interpolation import Interpolation
 from rayrank.stages.export_checks import first_stage_weight
 from rayrank.stages.make import make
 
@@ -64,15 +65,26 @@ def test_the_weight_is_the_best_one_on_dev_and_holds_for_every_split(tmp_path: P
     assert weight >= 0.5
     assert made.manifest["MRR@10"]["1.00"] == 1.0 > made.manifest["MRR@10"]["0.00"]
     assert f"fused: BM25 has the weight {weight:.2f}, which is best on dev" in made.manifest["findings"][0]
-    blends = {}
+    splits = {}
     for split in ("dev", "test"):
         stages = (store.require(stage, config) for stage in (model_run(config), "candidates"))
-        blends[split] = Blend(*(stage.read_table(stage.names(split)[0]) for stage in stages))
-    assert made.read_table("test/part-00000.parquet").equals(blends["test"].run(weight))
+        splits[split] = Interpolation(*(stage.read_table(stage.names(split)[0]) for stage in stages))
+    assert made.read_table("test/part-00000.parquet").equals(splits["test"].run(weight))
     judgments = store.require("corpus", config).read_table("judgments.parquet")
-    crossed = blends["dev"].tried(judgments.filter(pa.compute.equal(judgments["split"], "dev"))).crossed()
-    assert made.read_table("dev/part-00000.parquet").equals(blends["dev"].run(weight, crossed))
+    qrels = judgments.filter(pa.compute.equal(judgments["split"], "dev"))
+    weights = splits["dev"].search(qrels, MRR_10).cross_fitted()
+    assert made.read_table("dev/part-00000.parquet").equals(splits["dev"].run(weight, weights))
     assert first_stage_weight(of, config, store) == weight
+
+
+def test_the_metric_of_the_configuration_chooses_the_weight(tmp_path: Path) -> None:
+    config = build("demo", assignments=["training.metric=nDCG@5"])
+
+    facts = make("fused", config, storage(tmp_path, config, ["dev"])).manifest
+
+    assert facts["nDCG@5"][f"{facts['weight']:.2f}"] == max(facts["nDCG@5"].values()) == 1.0
+    assert "MRR@10" not in facts
+    assert ", which is best on dev: nDCG@5 1.0000, the model alone 0." in facts["findings"][0]
 
 
 def test_the_first_stage_does_not_count_beside_a_model_it_was_not_weighed_against(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_the_order_of_the_pairs_does_not_matter() -> None:
 def test_a_curve_of_many_steps_is_thinned_to_a_bound_and_keeps_its_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = drawn(TRUTHS["platt"])
     whole = fit(SCORES, labels, QUERIES, "isotonic")
-    monkeypatch.setattr(calibration, "MOST_POINTS", 12)
+    monkeypatch.setattr(calibration, "MAX_POINTS", 12)
 
     thinned = fit(SCORES, labels, QUERIES, "isotonic")
 

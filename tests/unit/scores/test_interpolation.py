@@ -1,12 +1,12 @@
-"""The first stage's scores beside a model's: weighed within each query, and as much as helps."""
+"""A model's scores interpolated with the first stage's: normalised within each query, weighted as is best on dev."""
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from rayrank.core.records import CANDIDATES, JUDGMENTS
-from rayrank.measure.metrics import per_query
-from rayrank.scores.interpolation import WEIGHTS, Blend, Tried, blend
+from rayrank.measure.metrics import MRR_10, Measure, per_query
+from rayrank.scores.interpolation import WEIGHTS, Interpolation, WeightSearch, interpolate
 
 RNG = np.random.default_rng(0)
 
@@ -34,36 +34,36 @@ def naive(model: list[float], first: list[float], weight: float) -> list[float]:
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
-def test_a_blend_is_that_of_each_query_by_itself(weight: float) -> None:
+def test_each_query_is_interpolated_by_itself(weight: float) -> None:
     model, first = RNG.normal(size=(5, 7)), RNG.gamma(2.0, size=(5, 7))
     first[2] = 4.0
 
-    found = Blend(run(model), run(first)).run(weight)["score"].to_numpy().reshape(7, 5).T
+    found = Interpolation(run(model), run(first)).run(weight)["score"].to_numpy().reshape(7, 5).T
 
     for row in range(5):
         wanted = naive(model[row].tolist(), first[row].tolist(), weight)
         assert found[row] == pytest.approx(wanted, abs=1e-6)
-        assert blend(model[row], first[row], weight) == pytest.approx(wanted)
+        assert interpolate(model[row], first[row], weight) == pytest.approx(wanted)
 
 
 def test_neither_scale_nor_offset_of_a_first_stage_matters() -> None:
     model, first = RNG.normal(size=9), RNG.normal(size=9)
 
-    assert blend(model, 100 * first + 1000, 0.4) == pytest.approx(blend(model, first, 0.4))
+    assert interpolate(model, 100 * first + 1000, 0.4) == pytest.approx(interpolate(model, first, 0.4))
 
 
-def test_no_weight_leaves_the_models_order_and_all_of_it_the_first_stages() -> None:
+def test_weight_0_keeps_the_models_order_and_weight_1_the_first_stages() -> None:
     model, first = run(RNG.normal(size=(3, 8))), run(RNG.normal(size=(3, 8)))
 
     for weight, source in ((0.0, model), (1.0, first)):
         orders = [
             table.filter(pa.compute.equal(table["query_id"], "q1")).sort_by([("score", "descending")])["passage_id"]
-            for table in (Blend(model, first).run(weight), source)
+            for table in (Interpolation(model, first).run(weight), source)
         ]
         assert orders[0].equals(orders[1])
 
 
-def test_a_weight_between_is_found_where_each_knows_what_the_other_does_not() -> None:
+def test_a_weight_in_between_is_found_for_two_runs_with_independent_errors() -> None:
     num_queries, depth = 200, 10
     relevant = RNG.integers(depth, size=num_queries)
     truth = np.eye(depth)[relevant]
@@ -78,42 +78,63 @@ def test_a_weight_between_is_found_where_each_knows_what_the_other_does_not() ->
         schema=JUDGMENTS,
     )
 
-    tried = Blend(model, first).tried(qrels)
+    search = Interpolation(model, first).search(qrels, MRR_10)
 
-    curve, best = tried.curve(), tried.best()
+    curve, best = search.curve(), search.best()
     assert tuple(curve) == WEIGHTS
-    assert curve[0.3] == pytest.approx(per_query(qrels, Blend(model, first).run(0.3)).means()["MRR@10"])
+    assert curve[0.3] == pytest.approx(per_query(qrels, Interpolation(model, first).run(0.3)).means()["MRR@10"])
     assert curve[best] == max(curve.values())
     assert 0.3 <= best <= 0.7
     assert curve[best] > max(curve[0.0], curve[1.0]) + 0.05
+
+
+def test_the_weight_is_chosen_by_the_metric_that_selects() -> None:
+    # Both runs rank the grade 3 passage second and a grade 1 passage first. In between, it is the first; but from
+    # grade 1 on, the first rank is relevant at any weight, so that MRR@10 sees no difference.
+    model, first = np.array([[3.0, 2.0, 0.0, 1.0]]), np.array([[0.0, 2.0, 3.0, 1.0]])
+    grades = {"p0": 1, "p1": 3, "p2": 1}
+    qrels = pa.table([["q0"] * 3, list(grades), list(grades.values()), ["dev"] * 3], schema=JUDGMENTS)
+    pairs = Interpolation(run(model), run(first))
+
+    by_rank, by_gain = pairs.search(qrels, MRR_10), pairs.search(qrels, Measure("nDCG@5"))
+
+    assert set(by_rank.curve().values()) == {1.0}
+    assert by_rank.best() == 0.0
+    ideal = 3 + 1 / np.log2(3) + 1 / 2
+    assert by_gain.curve()[0.0] == pytest.approx((1 + 3 / np.log2(3) + 1 / np.log2(5)) / ideal)
+    assert by_gain.curve()[0.5] == pytest.approx(1.0)
+    assert 0.0 < by_gain.best() < 1.0
+    # From grade 3 on, MRR@10 prefers the same weights.
+    strict = pairs.search(qrels, Measure("MRR@10", 3))
+    assert (strict.curve()[0.0], strict.curve()[0.5]) == (0.5, 1.0)
 
 
 def test_a_query_has_no_part_in_the_weight_it_is_measured_with() -> None:
     # Each half of the queries wants another weight.
     values = np.zeros((len(WEIGHTS), 6))
     values[4, 0::2] = values[9, 1::2] = 1.0
-    tried = Tried([f"q{row}" for row in range(6)], values)
+    search = WeightSearch([f"q{row}" for row in range(6)], values)
 
-    assert tried.crossed() == {f"q{row}": WEIGHTS[9] if row % 2 == 0 else WEIGHTS[4] for row in range(6)}
+    assert search.cross_fitted() == {f"q{row}": WEIGHTS[9] if row % 2 == 0 else WEIGHTS[4] for row in range(6)}
     values[:, 0] = 0.0
     values[20, 0] = 99.0
-    assert tried.crossed()["q0"] == WEIGHTS[9]
-    assert Tried(["q0"], values[:, :1]).crossed() == {"q0": 0.0}
+    assert search.cross_fitted()["q0"] == WEIGHTS[9]
+    assert WeightSearch(["q0"], values[:, :1]).cross_fitted() == {"q0": 0.0}
 
 
-def test_of_weights_that_are_equal_the_least_is_taken() -> None:
-    assert Tried(["q0"], np.ones((len(WEIGHTS), 1))).best() == 0.0
+def test_of_equally_good_weights_the_lowest_is_taken() -> None:
+    assert WeightSearch(["q0"], np.ones((len(WEIGHTS), 1))).best() == 0.0
 
 
-def test_a_query_with_a_weight_of_its_own_is_blended_with_it() -> None:
+def test_a_query_with_a_weight_of_its_own_is_interpolated_with_it() -> None:
     model, first = run(RNG.normal(size=(3, 8))), run(RNG.normal(size=(3, 8)))
 
-    mixed, whole, other = (Blend(model, first).run(*each) for each in ((0.2, {"q1": 0.9}), (0.2,), (0.9,)))
+    mixed, whole, other = (Interpolation(model, first).run(*each) for each in ((0.2, {"q1": 0.9}), (0.2,), (0.9,)))
 
     for query, wanted in (("q0", whole), ("q1", other)):
         scores = [table.filter(pa.compute.equal(table["query_id"], query))["score"] for table in (mixed, wanted)]
         assert scores[0].equals(scores[1])
 
 
-def test_nothing_blends_to_nothing() -> None:
-    assert len(blend(np.empty(0), np.empty(0), 0.5)) == 0
+def test_no_passages_have_no_scores() -> None:
+    assert len(interpolate(np.empty(0), np.empty(0), 0.5)) == 0

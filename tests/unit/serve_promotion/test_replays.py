@@ -10,6 +10,7 @@ import pytest
 from rayrank.bundle.golden import GoldenPair
 from rayrank.core.config import EvaluateConfig
 from rayrank.core.errors import ConfigError, DatasetError
+from rayrank.measure.metrics import Measure
 from serve.promotion import Replay, as_shown, difference, golden_replays, promoted, read_replays, turned_back
 from serve.targets import Live
 
@@ -44,6 +45,25 @@ def test_judgments_of_a_qrels_file_find_their_documents_by_id(tmp_path: Path) ->
     (tmp_path / "qrels").write_text("q1 0 p2 3\nq1 0 p9 1\nq2 0 p1 1\n")
 
     assert read_replays(file, str(tmp_path / "qrels")) == [Replay("who", ["a", "b"], relevance=[0, 3])]
+
+
+def test_a_new_model_is_compared_by_the_metric_and_the_grade_of_the_configuration() -> None:
+    # Live ranks grades 3, 0, 1, new ranks 1, 0, 3: from grade 1 on both are right at rank 1.
+    replays = [Replay("q", ["a", "b", "c"], relevance=[3, 0, 1])] * 30 + [Replay("q", ["a"], relevance=[1])]
+    live, new = [[3.0, 2.0, 1.0]] * 30 + [[0.0]], [[1.0, 2.0, 3.0]] * 30 + [[0.0]]
+
+    by_rank, by_gain, strict = (
+        difference(replays, live, new, CONFIG, measure)
+        for measure in (Measure(), Measure("nDCG@5"), Measure("MRR@10", 2))
+    )
+
+    assert not by_rank.objection()
+    ideal = 3 + 1 / np.log2(3)
+    drop = ((3 + 1 / 2) - (1 + 3 / 2)) / ideal
+    assert f"nDCG@5 falls by {drop * 30 / 31:.4f}" in by_gain.objection()
+    # The last query has no passage of grade 2 and is not judged.
+    assert (by_gain.num_judged, strict.num_judged) == (31, 30)
+    assert "MRR@10 1.0000 -> 0.3333 on 30 judged ones" in strict.finding()
 
 
 @pytest.mark.parametrize(

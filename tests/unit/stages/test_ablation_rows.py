@@ -71,10 +71,12 @@ def test_what_a_row_names_is_told_by_its_content(tmp_path: Path) -> None:
         _configured(config, RowSpec("blended", {}, "fuzed"), 13)
 
 
-@pytest.mark.parametrize("key", ["training.seed", "dataset.source"])
+@pytest.mark.parametrize("key", ["training.seed", "training.metric", "dataset.source"])
 def test_a_row_cannot_change_what_all_rows_share(key: str, tmp_path: Path) -> None:
     arguments = Namespace(seeds=1, parallel=1, only=None, row=[f"other: {key}=7"])
-    with pytest.raises(ConfigError, match=f"--row 'other' cannot change {key}: all rows have the same data and seeds"):
+    with pytest.raises(
+        ConfigError, match=f"'other' cannot change {key}: all rows have the same data, metric and seeds"
+    ):
         run(arguments, PRESETS["demo"](), Store(str(tmp_path)))
 
 

@@ -1,6 +1,7 @@
 """The calibration from dev judgments and the golden pairs that are exported with a model."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,11 @@ from transformers import PreTrainedTokenizerFast
 from rayrank.bundle.export import Bundle, settings_of
 from rayrank.bundle.text_scorer import check_golden
 from rayrank.core.artifacts import Artifact, Store
-from rayrank.core.config import EncoderConfig, InputConfig, PipelineConfig
+from rayrank.core.config import DatasetConfig, EncoderConfig, InputConfig, PipelineConfig
 from rayrank.core.records import CANDIDATES, JUDGMENTS
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
-from rayrank.scores.calibration import fit
+from rayrank.scores.calibration import Calibration, fit
 from rayrank.stages import export_checks
 from rayrank.stages.export_checks import make_checks
 from rayrank.text.pieces import PieceEncoder, load_tokenizer, save_tokenizer
@@ -39,24 +40,30 @@ def texts(prefix: str, name: str, lengths: list[int], tokenizer: PreTrainedToken
     return pa.table({name: ids, "text": pa.array(written, pa.large_string()), "piece_ids": pieces})
 
 
-def storage(root: Path, split: str, tokenizer: PreTrainedTokenizerFast) -> Store:
+def storage(
+    root: Path,
+    split: str,
+    tokenizer: PreTrainedTokenizerFast,
+    config: PipelineConfig = CONFIG,
+    grade: Callable[[int], int] = lambda rank: 1,
+) -> Store:
     """A corpus whose passages are one to ninety words long, and candidates of one split; every third is relevant."""
     store = Store(str(root))
-    corpus = finished("corpus", store, shards=["passages/part-0.parquet"], splits={})
+    corpus = finished("corpus", store, config, shards=["passages/part-0.parquet"], splits={})
     save_tokenizer(tokenizer, corpus)
     corpus.write_table("queries.parquet", texts("q", "query_id", [3 + row for row in range(NUM_QUERIES)], tokenizer))
     lengths = [1 + row % 90 for row in range(NUM_QUERIES * DEPTH)]
     corpus.write_table("passages/part-0.parquet", texts("p", "passage_id", lengths, tokenizer))
     query_ids = [f"q{row}" for row in range(NUM_QUERIES)]
-    types = finished("query_types", store)
+    types = finished("query_types", store, config)
     types.write_table(
         "query_types.parquet", pa.table({"query_id": query_ids, "query_type": ["location"] * NUM_QUERIES})
     )
     rows = [(f"q{row // DEPTH}", f"p{row}", row % DEPTH + 1, 0.0) for row in range(NUM_QUERIES * DEPTH)]
-    judged = [(query, passage, 1, split) for query, passage, rank, _ in rows if rank % 3 == 0]
+    judged = [(query, passage, grade(rank), split) for query, passage, rank, _ in rows if rank % 3 == 0]
     for artifact, name, schema, content in (
         (corpus, "judgments.parquet", JUDGMENTS, judged),
-        (finished("candidates", store), f"{split}/part-0.parquet", CANDIDATES, rows),
+        (finished("candidates", store, config), f"{split}/part-0.parquet", CANDIDATES, rows),
     ):
         columns = dict(zip(schema.names, map(list, zip(*content, strict=True)), strict=True))
         artifact.write_table(name, pa.table(columns, schema=schema))
@@ -112,6 +119,32 @@ def test_the_calibration_uses_the_dev_run_or_scores_dev_if_there_is_none(
     assert (sampled.calibration.num_pairs, sampled.calibration.num_queries) == (NUM_QUERIES * DEPTH, NUM_QUERIES)
     assert from_run.golden == sampled.golden
     assert "calibration error" in from_run.finding
+
+
+def test_only_relevant_grades_are_calibrated_on(
+    model: Reranker, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_relevant = []
+
+    def counted(scores: np.ndarray, labels: np.ndarray, query_ids: np.ndarray) -> Calibration:
+        num_relevant.append(int(np.sum(labels)))
+        return fit(scores, labels, query_ids)
+
+    monkeypatch.setattr(export_checks, "fit", counted)
+    config = CONFIG.model_copy(update={"dataset": DatasetConfig(relevant_from=2)})
+    store = storage(tmp_path, "dev", tokenizer, config, grade=lambda rank: 2 if rank == 3 else 1)
+    rows = store.artifact("candidates", config).read_table("dev/part-0.parquet")
+    scores = np.random.default_rng(1).normal(size=len(rows)).astype(np.float32)
+    make_checks("drbert", model, tokenizer, config, store)
+    ranked = finished("drbert", store, config)
+    ranked.write_table("dev/part-0.parquet", rows.set_column(3, CANDIDATES.field("score"), pa.array(scores)))
+
+    used = make_checks("drbert", model, tokenizer, config, store)
+
+    labels, of_query = rows["rank"].to_numpy() == 3, np.repeat(np.arange(NUM_QUERIES), DEPTH)
+    assert used.calibration == fit(scores, labels, of_query)
+    # One candidate of each query has grade 2, with scores made here and with those of a run.
+    assert num_relevant == [NUM_QUERIES, NUM_QUERIES]
 
 
 def test_the_calibration_scores_a_bounded_number_of_pairs(

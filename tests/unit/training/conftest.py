@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
+from rayrank.core.records import JUDGMENTS
 from rayrank.models.batches import PairTexts
 from rayrank.models.encoder import Encoder
 from rayrank.models.reranker import Reranker
@@ -48,6 +49,12 @@ def _split(rng: np.random.Generator, queries: np.ndarray, meaning: np.ndarray, p
     return Split(queries, Ragged.of(positives), Ragged.of(candidates))
 
 
+def _judgments(split: Split) -> pa.Table:
+    pairs = [(q, int(p)) for row, q in enumerate(split.queries) for p in split.positives[row]]
+    rows = [(f"q{query}", f"p{passage}", 1, "") for query, passage in pairs]
+    return pa.Table.from_pylist([dict(zip(JUDGMENTS.names, row, strict=True)) for row in rows], JUDGMENTS)
+
+
 @pytest.fixture(scope="session")
 def inputs() -> Inputs:
     rng = np.random.default_rng(5)
@@ -63,5 +70,6 @@ def inputs() -> Inputs:
         Ragged.of([[1, int(word), 2] for word in meaning]),
         Ragged.of(passages),
         splits,
+        pa.concat_tables([_judgments(split) for split in splits.values()]),
     )
     return Inputs(data, PairTexts(data.prefixes, data.passages, Template(1, 2, 0, length=24, query_length=16)))

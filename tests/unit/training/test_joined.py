@@ -47,6 +47,20 @@ def test_every_judged_query_has_its_candidates_best_first(lists: list[list[int]]
     assert split.candidates.values.dtype == np.int32
 
 
+@pytest.mark.parametrize(
+    ("relevant_from", "positives"), [(1, {0: [9], 1: [4, 2], 3: [7]}), (2, {1: [2]}), (3, {})], ids=str
+)
+def test_positives_are_the_passages_judged_relevant_from_a_grade_on(
+    relevant_from: int, positives: dict[int, list[int]]
+) -> None:
+    split = _join(LOOKUP, judgments(JUDGED), [candidates([(1, 2, 1), (1, 4, 2)])], relevant_from)
+
+    assert {int(query): split.positives[place].tolist() for place, query in enumerate(split.queries)} == positives
+    if relevant_from == 2:
+        # Judged, but with too low a grade: a negative.
+        assert split.negatives(0).tolist() == [4]
+
+
 @given(LISTS, st.integers(1, 7))
 def test_a_query_may_go_on_in_later_files(lists: list[list[int]], size: int) -> None:
     deepest = range(1, 13)

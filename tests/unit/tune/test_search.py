@@ -36,7 +36,7 @@ def its_own(changes: Changes) -> set[tuple[str, str]]:
 
 
 def search(folder: Artifact, space: Space, makes: Any = nothing) -> StudySearch:
-    return StudySearch(space, open_storage(folder), cost=False, seed=13, makes=makes)
+    return StudySearch(space, open_storage(folder), cost=False, seed=13, makes=makes, dev="dev MRR@10")
 
 
 def finished(dev: float) -> dict[str, Any]:

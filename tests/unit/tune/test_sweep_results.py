@@ -122,7 +122,7 @@ def test_everything_is_written_and_the_page_needs_nothing_else(
     }  # fmt: skip
     table = pq.read_table(place / "trials.parquet").to_pylist()
     assert [row["state"] for row in table].count("finished") == 5
-    assert table[2]["dev_mrr_10"] == 0.44
+    assert table[2]["dev MRR@10"] == 0.44
     assert table[0]["listwise.negatives"] == 5
     assert "nan" in table[6]["reason"]
 
@@ -197,15 +197,30 @@ def test_two_aims_have_a_front_of_trials_that_no_other_beats_in_both(
     rows = pq.read_table(folder.path("trials.parquet")).to_pylist()
     assert [row["ms_per_query"] for row in rows] == [20.0, 40.0, 50.0, None]
     assert [row["pareto"] for row in rows] == [True, True, False, False]
-    header, first, *_, running = results.table_lines(records(study), list(space.dimensions))
+    header, first, *_, running = results.table_lines(records(study), list(space.dimensions), "MRR@10")
     assert first[header.index("ms per query")] == "20"
     assert running[header.index("ms per query")] == ""
 
 
+def test_a_sweep_names_the_metric_that_it_was_selected_by(
+    study: Study, folder: Artifact, space: Space, config: PipelineConfig
+) -> None:
+    by_gain = apply(config.model_dump(), {"training.metric": "nDCG@10"})
+
+    lines = results.write(folder, study, space, by_gain, Store(folder.root))
+
+    assert "dev nDCG@10 0.4400" in lines[0]
+    assert "dev nDCG@10" in pq.read_table(folder.path("trials.parquet")).column_names
+    assert results.table_lines(records(study), [], "nDCG@10")[0][2] == "dev nDCG@10"
+    assert results.place(space, by_gain, False, Store(folder.root)) != results.place(
+        space, config, False, Store(folder.root)
+    )
+
+
 def test_one_aim_has_no_front(study: Study, space: Space) -> None:
-    table = results.trials_table(records(study), list(space.dimensions), study)
+    table = results.trials_table(records(study), list(space.dimensions), "MRR@10", study)
     assert table["pareto"].null_count == len(table)
-    assert "ms per query" not in results.table_lines(records(study), [])[0]
+    assert "ms per query" not in results.table_lines(records(study), [], "MRR@10")[0]
 
 
 def test_a_start_that_finds_all_trials_told_removes_what_a_killed_one_left(
@@ -250,7 +265,7 @@ def test_trainings_of_all_groups_say_together_how_much_trainings_differ() -> Non
 
 
 def test_the_live_table_names_the_best_and_leaves_old_trials_out(study: Study, space: Space) -> None:
-    table = results.live_table(study, list(space.dimensions), trials=9, most=3)
+    table = results.live_table(study, list(space.dimensions), "MRR@10", trials=9, most=3)
     assert table.title == "7 of 9 trials over; best: trial 2, 0.4400"
     assert table.row_count == 3
 

