@@ -1,4 +1,4 @@
-"""What the listwise phase learns from and is measured on, read from a storage that the pipeline made."""
+"""The training and dev candidates of the listwise phase, read from a storage that the pipeline made."""
 
 import shutil
 from pathlib import Path
@@ -16,9 +16,11 @@ from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.core.overrides import apply
+from rayrank.models.saved import load_reranker
 from rayrank.stages import listwise, pointwise
-from rayrank.training import setups
-from rayrank.training.data import Split
+from rayrank.training.data import Split, inputs_of
+from rayrank.training.phases.listwise import start as start_listwise
+from rayrank.training.phases.pointwise import start as start_pointwise
 
 from .conftest import settings
 
@@ -46,7 +48,7 @@ def test_lists_are_drawn_without_what_is_above_the_threshold_but_with_every_posi
 ) -> None:
     store = Store(str(trained))
     whole, kept = (
-        setups.listwise(apply(halfway.model_dump(), change), store)[1]._inputs.data.splits
+        start_listwise(apply(halfway.model_dump(), change), store)[1].inputs.data.splits
         for change in ({"noise.threshold": 1.0}, {})
     )
 
@@ -65,9 +67,9 @@ def test_dev_keeps_all_its_candidates_where_it_is_a_part_of_train(
     pq.write_table(judgments.filter(pc.equal(judgments["split"], "train")), file)
     store = Store(str(tmp_path / "storage"))
 
-    phases = setups.pointwise(halfway, store)[1], setups.listwise(halfway, store)[1]
+    phases = start_pointwise(halfway, store)[1], start_listwise(halfway, store)[1]
 
-    before, after = (phase._inputs.data.splits for phase in phases)
+    before, after = (phase.inputs.data.splits for phase in phases)
     assert len(after["dev"].queries)
     assert np.array_equal(after["dev"].candidates.values, before["dev"].candidates.values)
     assert sizes(after["train"]) < sizes(before["train"])
@@ -75,10 +77,10 @@ def test_dev_keeps_all_its_candidates_where_it_is_a_part_of_train(
 
 def test_a_fresh_head_is_not_the_difference_of_the_pointwise_classes(config: PipelineConfig, trained: Path) -> None:
     store = Store(str(trained))
-    pointwise = setups.load_reranker(store.require("pointwise", config), config, np.ones(30_522, np.int8))
+    pointwise = load_reranker(store.require("pointwise", config), config, np.ones(30_522, np.int8))
     heads = []
     for head in ("difference", "fresh"):
-        heads.append(setups.listwise(apply(config.model_dump(), {"listwise.head": head}), store)[0].head.weight)
+        heads.append(start_listwise(apply(config.model_dump(), {"listwise.head": head}), store)[0].head.weight)
 
     irrelevant, relevant = pointwise.head.weight
     assert torch.equal(heads[0][0], relevant - irrelevant)
@@ -88,14 +90,14 @@ def test_a_fresh_head_is_not_the_difference_of_the_pointwise_classes(config: Pip
 def test_a_type_that_leaves_no_room_for_a_passage_is_one_sentence(config: PipelineConfig, trained: Path) -> None:
     short = apply(config.model_dump(), {"input.length": 24, "input.query_length": 15})
     store = Store(str(trained))
-    inputs = setups.inputs_of(config, store, {})
+    inputs = inputs_of(config, store, {})
     longest = max(len(inputs.data.starts[row]) for row in range(len(inputs.data.starts)))
     assert longest > 8
 
     # As long as it is allowed to be, a query and its type fill such a short input.
     tight = short.model_copy(update={"input": short.input.model_copy(update={"length": longest + 1})})
     with pytest.raises(ConfigError, match=rf"input.length={longest + 1} has no room for a passage beside the longest"):
-        setups.inputs_of(tight, store, {})
+        inputs_of(tight, store, {})
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,7 @@ def test_inputs_longer_than_what_is_kept_are_one_sentence(
 
 def test_a_threshold_that_leaves_no_list_is_named(config: PipelineConfig, trained: Path) -> None:
     with pytest.raises(DatasetError, match=r"or noise\.threshold if it took them out"):
-        setups.listwise(apply(config.model_dump(), {"noise.threshold": 1e-6}), Store(str(trained)))
+        start_listwise(apply(config.model_dump(), {"noise.threshold": 1e-6}), Store(str(trained)))
 
 
 def test_dev_queries_without_candidates_are_told_before_anything_is_trained(
@@ -129,7 +131,7 @@ def test_dev_queries_without_candidates_are_told_before_anything_is_trained(
         file.unlink()
 
     with pytest.raises(DatasetError, match="No dev query of the dataset demo has candidates"):
-        setups.pointwise(config, Store(str(tmp_path / "storage")))
+        start_pointwise(config, Store(str(tmp_path / "storage")))
 
 
 def test_checkpoints_that_a_killed_job_left_beside_its_model_are_removed(

@@ -123,9 +123,7 @@ class Encoder(nn.Module):
         options: dict[str, Any] = {"layer_masks": masks}
         if getattr(self.base.config, "type_vocab_size", 0) > 1:
             options["token_type_ids"] = batch.token_types[None]
-        # Some encoders count positions from behind the padding's id.
-        origin = getattr(self.base.embeddings, "padding_idx", -1) + 1
-        places = batch.positions()[None] + origin
+        places = batch.positions()[None] + first_position(self.base)
         states: Tensor = self.base(batch.ids[None], position_ids=places, **options).last_hidden_state
         return states
 
@@ -153,6 +151,20 @@ class Encoder(nn.Module):
             return None
         # The value is scaled, the gradient is not: a hundredfold gradient would be all that clipping sees.
         return self.strm_bias + (BIAS_SCALE - 1) * self.strm_bias.detach()
+
+
+def first_position(base: PreTrainedModel) -> int:
+    """Return the position of a sequence's first piece: 0, or 2 in encoders of RoBERTa's kind, which reserve two."""
+    return int(getattr(getattr(base, "embeddings", None), "padding_idx", -1)) + 1
+
+
+def check_length(base: PreTrainedModel, length: int, key: str, encoder: str) -> None:
+    """Refuse a setting that makes inputs longer than the encoder has positions for."""
+    positions = base.config.max_position_embeddings - first_position(base)
+    if length > positions:
+        raise ConfigError(
+            f"{key}={length} cannot be used: {encoder} reads {positions} word pieces at most; lower {key}."
+        )
 
 
 def _head_size(base: PreTrainedModel) -> int:

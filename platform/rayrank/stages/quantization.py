@@ -13,9 +13,8 @@ from rayrank.models.inference.onnx_graph import int8, onnx_graph
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.scorer import Scorer, halve, quarter
 from rayrank.models.reranker import Reranker
-from rayrank.training.data import hold_out, read_candidates
-from rayrank.training.phases import DEV_METRIC, dev_metric
-from rayrank.training.setups import inputs_of
+from rayrank.training.data import hold_out, inputs_of, read_candidates
+from rayrank.training.phases.fine_tuning import DEV_METRIC, dev_metric
 
 MOST_LOST = 0.005
 """Of the dev metric; more than the spread between two trainings would be noticed."""

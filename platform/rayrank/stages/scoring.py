@@ -27,7 +27,7 @@ from rayrank.stages.cluster import cluster_gpus, node_cpus, start_ray
 from rayrank.stages.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.text.pairs import Rows
 from rayrank.text.words import word_table
-from rayrank.training.setups import inputs_of, tokenizer_of
+from rayrank.training.data import inputs_of, tokenizer_of
 
 PAIRS = 50_000
 """Pairs a file, seconds on a GPU: a kill loses those being scored, and at worst those being written."""

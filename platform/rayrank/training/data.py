@@ -1,4 +1,4 @@
-"""What training reads: queries, passages, judgments and candidates as rows and ids, joined once."""
+"""What training and scoring read from storage: texts as ids, judgments and candidates as rows of them."""
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,12 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rayrank.core.artifacts import Artifact
-from rayrank.core.config import InputConfig
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import InputConfig, PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.data.ids import PairLookup
 from rayrank.data.rows import is_sorted
+from rayrank.models.batches import PairTexts
 from rayrank.text.pairs import Ragged, Rows, SpecialIds, prefixes
+from rayrank.text.pieces import load_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -57,6 +59,28 @@ class TrainingData:
     splits: dict[str, Split]
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """The queries of some splits with their candidates, and the texts that pairs of rows are assembled from."""
+
+    data: TrainingData
+    texts: PairTexts
+
+
+def tokenizer_of(config: PipelineConfig, store: Store) -> "PreTrainedTokenizerFast":
+    """Return the tokenizer that made the corpus's ids."""
+    return load_tokenizer(store.require("corpus", config).local("tokenizer"))
+
+
+def inputs_of(config: PipelineConfig, store: Store, candidates: Mapping[str, Iterable[pa.Table]]) -> Inputs:
+    """Return the corpus's texts, and the queries of the splits that `candidates` has."""
+    corpus, tokenizer = store.require("corpus", config), tokenizer_of(config, store)
+    types = store.require("query_types", config).read_table("query_types.parquet") if config.input.query_type else None
+    data = load(corpus, types, config.input, tokenizer, candidates)
+    texts = PairTexts(data.starts, data.passages, config.input.length, tokenizer.pad_token_id, tokenizer.sep_token_id)
+    return Inputs(data, texts)
+
+
 def load(
     corpus: Artifact, types: pa.Table | None, inputs: InputConfig, tokenizer: "PreTrainedTokenizerFast",
     candidates: Mapping[str, Iterable[pa.Table]],
@@ -89,14 +113,15 @@ def read_candidates(artifact: Artifact, split: str) -> Iterator[pa.Table]:
     return map(artifact.read_table, artifact.names(split))
 
 
-def hold_out(splits: dict[str, Split], num_dev: int) -> dict[str, Split]:
-    """Return train and at most `num_dev` dev queries, evenly spread; a tenth of train where there is no dev split."""
+def hold_out(splits: dict[str, Split], num_dev: int | None) -> dict[str, Split]:
+    """Return train and at most `num_dev` dev queries (None: all), a tenth of train where there is no dev split."""
     train, dev = splits["train"], splits["dev"]
     if not len(dev.queries):
         every = np.arange(len(train.queries)) % 10 == 0
         train, dev = train.take(np.flatnonzero(~every)), train.take(np.flatnonzero(every))
-    count = min(num_dev, len(dev.queries))
-    return {"train": train, "dev": dev.take(np.arange(count) * len(dev.queries) // max(1, count))}
+    if num_dev is None or num_dev >= len(dev.queries):
+        return {"train": train, "dev": dev}
+    return {"train": train, "dev": dev.take(np.arange(num_dev) * len(dev.queries) // num_dev)}
 
 
 def _of_queries(types: pa.Table, query_ids: pa.Array) -> pa.ChunkedArray:

@@ -12,8 +12,7 @@ from rayrank.models.batches import PairTexts
 from rayrank.models.encoder import Encoder
 from rayrank.models.reranker import Reranker
 from rayrank.text.pairs import Ragged
-from rayrank.training.data import Split, TrainingData
-from rayrank.training.phases import Inputs
+from rayrank.training.data import Inputs, Split, TrainingData
 
 NUM_QUERIES, WORDS = 24, 12
 
