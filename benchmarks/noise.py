@@ -35,7 +35,7 @@ from rayrank.models.saved import load_reranker, save
 from rayrank.stages import corpus
 from rayrank.stages.make import make
 from rayrank.text.words import word_table
-from rayrank.training.setups import inputs_of, tokenizer_of
+from rayrank.training.data import inputs_of, tokenizer_of
 
 LENGTH = 180
 

@@ -5,8 +5,8 @@
 Each step is a forward, a backward, clipping and AdamW, in bfloat16 autocast on a GPU. `plain` pads a batch to its
 longest pair, as a plain training loop does, and has no STRM: it is what all are compared with. `padded` has it;
 `grouped` is this project's step where rows are not packed; `packed` is the step on a GPU, once it is compiled and
-recorded. The sides take turns on the same lists; `memory` is what the tensors of a side's steps take at most beyond
-what all sides had before them. On a CPU there is no packed side.
+captured as CUDA graphs. The sides take turns on the same lists; `memory` is what the tensors of a side's steps take at
+most beyond what all sides had before them. On a CPU there is no packed side.
 """
 
 import argparse
@@ -28,11 +28,12 @@ from rayrank.models.reranker import Reranker
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Rows
 from rayrank.training import losses
-from rayrank.training.phases import Groups, LabelledLists, pair_inputs, pair_logits
-from rayrank.training.steps import Learner
+from rayrank.training.phases.fine_tuning import PairGroups, collate_pairs, pair_logits
+from rayrank.training.phases.listwise import LabelledLists
+from rayrank.training.steps import TrainStep
 
 WARM_UP = 2
-"""Turns that compile kernels, and record what they did before."""
+"""Turns that compile kernels and capture CUDA graphs."""
 
 Step = Callable[[Rows], object]
 
@@ -46,19 +47,21 @@ class Lists:
 
     def prepare(self, model: nn.Module, examples: Rows) -> LabelledLists:
         """Return the pairs of some rows, end to end or in groups."""
-        return self._labelled(model, examples, pair_inputs(model, self._texts, examples, examples))
+        return self._labelled(model, examples, collate_pairs(model, self._texts, examples, examples))
 
     def padded(self, model: nn.Module, examples: Rows) -> LabelledLists:
         """Return them padded to the longest."""
         places = torch.arange(len(examples), device=_device(model))
-        return self._labelled(model, examples, Groups((self._texts.padded(examples, examples, places.device),), places))
+        return self._labelled(
+            model, examples, PairGroups((self._texts.padded(examples, examples, places.device),), places)
+        )
 
     def loss(self, model: nn.Module, prepared: LabelledLists) -> tuple[Tensor, Tensor]:
         """Return the loss of the lists."""
         scores = pair_logits(model, prepared.inputs)[:, 0]
         return losses.listwise(scores[prepared.places], prepared.labels), scores
 
-    def _labelled(self, model: nn.Module, examples: Rows, inputs: PackedBatch | Groups) -> LabelledLists:
+    def _labelled(self, model: nn.Module, examples: Rows, inputs: PackedBatch | PairGroups) -> LabelledLists:
         places = torch.arange(len(examples), device=_device(model)).view(-1, self._size)
         return LabelledLists(inputs, (places % self._size == 0).long(), places)
 
@@ -84,9 +87,9 @@ def usual_step(
 def packed_step(model: Reranker, lists: Lists) -> Callable[[Rows], Tensor]:
     """Return the step of this project's training on a GPU, compiled from the start."""
     optimizer = torch.optim.AdamW(model.parameters(), 1e-6, fused=True)
-    learner = Learner(model, lists, optimizer, ListwiseConfig())
-    learner.compile()
-    return lambda rows: learner(rows, seed=int(rows[0]))
+    step = TrainStep(model, lists, optimizer, ListwiseConfig())
+    step.compile()
+    return lambda rows: step(rows, seed=int(rows[0]))
 
 
 def main() -> None:
@@ -123,7 +126,7 @@ def main() -> None:
             print(f"turn {turn}: {name}, {took:.1f} s", file=sys.stderr)
             if turn >= 0:
                 seconds[name].append(took)
-            # What is recorded keeps its memory, and takes none afterwards.
+            # A CUDA graph takes its memory when it is captured, and none afterwards.
             memory[name] = max(peak, memory.get(name, 0))
     report(arguments, seconds, memory, texts)
 

@@ -19,7 +19,7 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import as_file
 from rayrank.data.digests import DIGESTS, varied
-from rayrank.training.ray_train import RUN
+from rayrank.training.ray_train import CHECKPOINTS
 from tune import plots
 from tune.page import page
 from tune.spaces import NEGATIVES, SEED, THRESHOLD, Changes, Space, own_value
@@ -146,7 +146,7 @@ def clear(found: Sequence[Record], config: PipelineConfig, store: Store) -> None
         if record.state in ("running", "waiting"):
             continue
         with suppress(ConfigError):  # of settings that cannot be used together, so that nothing was made
-            store.artifact("listwise", varied(config, record.changes)).remove_folder(RUN)
+            store.artifact("listwise", varied(config, record.changes)).remove_folder(CHECKPOINTS)
 
 
 def _to_confirm(changed: Changes, seed: int) -> str:

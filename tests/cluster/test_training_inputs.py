@@ -1,4 +1,4 @@
-"""What the listwise phase learns from and is measured on, read from a storage that the pipeline made."""
+"""The training and dev candidates of the listwise phase, read from a storage that the pipeline made."""
 
 import shutil
 from pathlib import Path
@@ -17,10 +17,12 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.core.overrides import apply
 from rayrank.measure.metrics import Measure
+from rayrank.models.saved import load_reranker
 from rayrank.stages import listwise, pointwise
 from rayrank.text.template import MIN_PASSAGE_PIECES
-from rayrank.training import setups
-from rayrank.training.data import Split
+from rayrank.training.data import Split, inputs_of
+from rayrank.training.phases.listwise import start as start_listwise
+from rayrank.training.phases.pointwise import start as start_pointwise
 
 from .conftest import settings
 
@@ -48,7 +50,7 @@ def test_lists_are_drawn_without_what_is_above_the_threshold_but_with_every_posi
 ) -> None:
     store = Store(str(trained))
     whole, kept = (
-        setups.listwise(apply(halfway.model_dump(), change), store)[1]._inputs.data.splits
+        start_listwise(apply(halfway.model_dump(), change), store)[1].inputs.data.splits
         for change in ({"noise.threshold": 1.0}, {})
     )
 
@@ -67,9 +69,9 @@ def test_dev_keeps_all_its_candidates_where_it_is_a_part_of_train(
     pq.write_table(judgments.filter(pc.equal(judgments["split"], "train")), file)
     store = Store(str(tmp_path / "storage"))
 
-    phases = setups.pointwise(halfway, store)[1], setups.listwise(halfway, store)[1]
+    phases = start_pointwise(halfway, store)[1], start_listwise(halfway, store)[1]
 
-    before, after = (phase._inputs.data.splits for phase in phases)
+    before, after = (phase.inputs.data.splits for phase in phases)
     assert len(after["dev"].queries)
     assert np.array_equal(after["dev"].candidates.values, before["dev"].candidates.values)
     assert sizes(after["train"]) < sizes(before["train"])
@@ -81,16 +83,16 @@ def test_the_phases_measure_dev_by_the_metric_and_the_grade_of_the_configuration
     chosen, store = apply(config.model_dump(), {"training.metric": "nDCG@5"}), Store(str(trained))
 
     # Everything before the phase is the same artifact; only what it selects by differs.
-    assert setups.pointwise(chosen, store)[1]._measure == Measure("nDCG@5", 1)
-    assert setups.pointwise(config, store)[1]._measure == setups.listwise(config, store)[1]._measure == Measure()
+    assert start_pointwise(chosen, store)[1]._measure == Measure("nDCG@5", 1)
+    assert start_pointwise(config, store)[1]._measure == start_listwise(config, store)[1]._measure == Measure()
 
 
 def test_a_fresh_head_is_not_the_difference_of_the_pointwise_classes(config: PipelineConfig, trained: Path) -> None:
     store = Store(str(trained))
-    pointwise = setups.load_reranker(store.require("pointwise", config), config, np.ones(30_522, np.int8))
+    pointwise = load_reranker(store.require("pointwise", config), config, np.ones(30_522, np.int8))
     heads = []
     for head in ("difference", "fresh"):
-        heads.append(setups.listwise(apply(config.model_dump(), {"listwise.head": head}), store)[0].head.weight)
+        heads.append(start_listwise(apply(config.model_dump(), {"listwise.head": head}), store)[0].head.weight)
 
     irrelevant, relevant = pointwise.head.weight
     assert torch.equal(heads[0][0], relevant - irrelevant)
@@ -99,12 +101,12 @@ def test_a_fresh_head_is_not_the_difference_of_the_pointwise_classes(config: Pip
 
 def test_a_type_that_leaves_no_room_for_a_passage_is_cut(config: PipelineConfig, trained: Path) -> None:
     store = Store(str(trained))
-    whole = setups.inputs_of(config, store, {}).data.prefixes
+    whole = inputs_of(config, store, {}).data.prefixes
     # The queries keep their length; what is left is too short for the longest of them, its type and a passage.
     length = int(whole.lengths().max()) + MIN_PASSAGE_PIECES
     short = config.model_copy(update={"input": config.input.model_copy(update={"length": length})})
 
-    cut = setups.inputs_of(short, store, {}).data.prefixes
+    cut = inputs_of(short, store, {}).data.prefixes
 
     assert cut.lengths().max() == length - 1 - MIN_PASSAGE_PIECES
     assert (whole.lengths() - cut.lengths()).max() == 1
@@ -130,7 +132,7 @@ def test_inputs_longer_than_what_is_kept_are_one_sentence(
 
 def test_a_threshold_that_leaves_no_list_is_named(config: PipelineConfig, trained: Path) -> None:
     with pytest.raises(DatasetError, match=r"or noise\.threshold if it took them out"):
-        setups.listwise(apply(config.model_dump(), {"noise.threshold": 1e-6}), Store(str(trained)))
+        start_listwise(apply(config.model_dump(), {"noise.threshold": 1e-6}), Store(str(trained)))
 
 
 def test_dev_queries_without_candidates_are_told_before_anything_is_trained(
@@ -141,7 +143,7 @@ def test_dev_queries_without_candidates_are_told_before_anything_is_trained(
         file.unlink()
 
     with pytest.raises(DatasetError, match="No dev query of the dataset demo has candidates"):
-        setups.pointwise(config, Store(str(tmp_path / "storage")))
+        start_pointwise(config, Store(str(tmp_path / "storage")))
 
 
 def test_checkpoints_that_a_killed_job_left_beside_its_model_are_removed(

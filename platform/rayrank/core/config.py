@@ -117,7 +117,7 @@ class TrainingConfig(Section):
     """What all training phases share."""
 
     seed: int = Field(default=13, ge=0)
-    dev_queries: int = Field(default=500, ge=1, description="measured during training; all if there are fewer")
+    dev_queries: int | None = Field(default=500, ge=1, description="measured during training; all if empty")
     evaluations: int = Field(default=1, ge=1, description="how often an epoch dev is measured; the best weights stay")
     metric: Annotated[str, AfterValidator(display_name)] = Field(
         default="MRR@10", description="selects models on dev: MRR, nDCG, MAP, P or R, as in nDCG@10"
@@ -230,7 +230,13 @@ class DomainConfig(Section):
 
 
 class ResourcesConfig(Section):
-    """How much of the cluster a stage may take; never changes a result, so no artifact depends on it."""
+    """How much of the cluster a stage may take. No artifact's key depends on it, because it never changes the data.
+
+    On CPUs with one worker of the same number of cores, trained weights are the same to the bit whatever the other
+    settings are. `train_cpus`, `train_workers`, `train_gpus` and `score_actors` change rounding (sums in another order;
+    bfloat16 on a GPU); `train_workers` and `train_gpus` also change which units dropout omits. None of them changes
+    the examples of a batch, their order, the learning rate or the dev queries.
+    """
 
     readers: int | None = Field(default=None, ge=1, description="parallel corpus readers; one a core if empty")
     index_threads: int | None = Field(default=None, ge=1, description="a node's cores if empty")

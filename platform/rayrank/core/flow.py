@@ -87,6 +87,7 @@ STAGES: dict[str, Stage] = {
         ("encoder", "text", "training", "typer"),
         lambda config: () if config.typer.labels else ("corpus",),
         "jobs.train_query_types",
+        version=2,
         ignores=("text.passage_pieces", "training.dev_queries", "training.metric", "typer.labels"),
     ),
     "query_types": Stage(("query_types",), _of_query_types, "jobs.train_pointwise"),
@@ -95,13 +96,13 @@ STAGES: dict[str, Stage] = {
         lambda config: ("corpus",),
         "jobs.pretrain",
         ignores=("training.dev_queries", "training.metric"),
-        version=2,
+        version=3,
     ),
     "pointwise": Stage(
         (*_MODEL, "pointwise"),
         lambda config: (*_learns_from(config), *_pretrained(config)),
         "jobs.train_pointwise",
-        version=3,
+        version=4,
         scores_pairs=True,
     ),
     "noise_report": Stage(

@@ -118,9 +118,7 @@ class Encoder(nn.Module):
         options: dict[str, Any] = {"layer_masks": make_masks(batch, original_ids)}
         if getattr(self.base.config, "type_vocab_size", 0) > 1:
             options["token_type_ids"] = batch.token_types[None]
-        # RoBERTa and its relatives count positions from padding_idx + 1.
-        first_position = getattr(self.base.embeddings, "padding_idx", -1) + 1
-        position_ids = batch.positions()[None] + first_position
+        position_ids = batch.positions()[None] + first_position(self.base)
         states: Tensor = self.base(batch.ids[None], position_ids=position_ids, **options).last_hidden_state
         return states
 
@@ -155,6 +153,20 @@ def _supports_packing(base: PreTrainedModel) -> bool:
     takes_positions = hasattr(getattr(base, "embeddings", None), "position_embeddings")
     head_size = int(base.config.hidden_size // base.config.num_attention_heads)
     return has_layer_indices(base) and takes_positions and head_size >= MIN_HEAD_SIZE
+
+
+def first_position(base: PreTrainedModel) -> int:
+    """Return the position of a sequence's first piece: 0, or 2 in encoders of RoBERTa's kind, which reserve two."""
+    return int(getattr(getattr(base, "embeddings", None), "padding_idx", -1)) + 1
+
+
+def check_length(base: PreTrainedModel, length: int, key: str, encoder: str) -> None:
+    """Refuse a setting that makes inputs longer than the encoder has positions for."""
+    positions = base.config.max_position_embeddings - first_position(base)
+    if length > positions:
+        raise ConfigError(
+            f"{key}={length} cannot be used: {encoder} reads {positions} word pieces at most; lower {key}."
+        )
 
 
 def _hook_last_output(base: PreTrainedModel, hook: Callable[..., Any]) -> None:

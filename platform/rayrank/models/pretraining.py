@@ -12,7 +12,7 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.pretrained import locate
 from rayrank.models.batches import PackedBatch, PaddedBatch
-from rayrank.models.encoder import Encoder, load_encoder, quiet
+from rayrank.models.encoder import Encoder, check_length, load_encoder, quiet
 
 IGNORED = -100
 """The label of positions that the masked-word loss ignores, torch's default `ignore_index`."""
@@ -93,8 +93,4 @@ def _check(encoder: Encoder, config: PipelineConfig) -> None:
             f"encoder.name={config.encoder.name} cannot be pre-trained: it is not of BERT's kind (word embeddings as "
             f"wide as its layers); choose another encoder, or set pretrain.enabled=false."
         )
-    if config.pretrain.length > settings.max_position_embeddings:
-        raise ConfigError(
-            f"pretrain.length={config.pretrain.length} is more than the {settings.max_position_embeddings} positions "
-            f"of {config.encoder.name}: lower pretrain.length."
-        )
+    check_length(encoder.base, config.pretrain.length, "pretrain.length", config.encoder.name)

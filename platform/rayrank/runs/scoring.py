@@ -28,7 +28,7 @@ from rayrank.models.inference.scorer import Scorer
 from rayrank.models.saved import load_reranker
 from rayrank.text.ragged import Rows
 from rayrank.text.words import word_table
-from rayrank.training.setups import inputs_of, tokenizer_of
+from rayrank.training.data import inputs_of, tokenizer_of
 
 PAIRS = 50_000
 """Pairs a file, seconds on a GPU: a kill loses those being scored, and at worst those being written."""

@@ -23,9 +23,7 @@ from rayrank.runs.interpolate import InterpolateSettings
 from rayrank.scores.calibration import Calibration, fit
 from rayrank.text.ragged import Rows
 from rayrank.text.words import CONTINUES, word_table
-from rayrank.training.data import Split, read_candidates
-from rayrank.training.phases import Inputs
-from rayrank.training.setups import inputs_of
+from rayrank.training.data import Inputs, Split, inputs_of, read_candidates
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

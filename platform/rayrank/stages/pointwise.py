@@ -1,11 +1,11 @@
-"""Pointwise: relevant or not, one pair at a time, with the query's type."""
+"""Pointwise: is a passage relevant, one pair at a time, with the query's type."""
 
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.stages.training import train
-from rayrank.training import setups
+from rayrank.training.phases import pointwise
 
 
 def run(config: PipelineConfig, store: Store) -> Artifact:
     """Return the pointwise artifact: model/, log.jsonl and tensorboard/."""
-    return train("pointwise", config.pointwise, setups.pointwise, config, store)
+    return train(pointwise, config, store)

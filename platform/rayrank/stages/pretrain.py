@@ -1,11 +1,11 @@
-"""Pretrain: masked words and next sentences on the corpus, before any judgment is seen."""
+"""Pretrain: masked words and next sentences on the corpus, before any judgment is used."""
 
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.stages.training import train
-from rayrank.training import setups
+from rayrank.training.phases import pretrain
 
 
 def run(config: PipelineConfig, store: Store) -> Artifact:
     """Return the pretrain artifact: model/, log.jsonl and tensorboard/."""
-    return train("pretrain", config.pretrain, setups.pretrain, config, store)
+    return train(pretrain, config, store)

@@ -15,9 +15,8 @@ from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.prepare import quantize_to_fp8, to_bfloat16
 from rayrank.models.inference.scorer import Scorer
 from rayrank.models.reranker import Reranker
-from rayrank.training.data import hold_out, read_candidates
-from rayrank.training.phases import dev_metric
-from rayrank.training.setups import inputs_of
+from rayrank.training.data import hold_out, inputs_of, read_candidates
+from rayrank.training.phases.fine_tuning import dev_metric
 
 MAX_LOSS = 0.005
 """The largest decrease of the dev metric that is accepted, about the spread between two trainings."""

@@ -12,7 +12,8 @@ from rayrank.data.labelled_questions import Labelled, read_labelled, type_names
 from rayrank.models.query_typer import NAMES
 from rayrank.stages.training import train
 from rayrank.text.pieces import PieceEncoder, load_tokenizer, save_tokenizer
-from rayrank.training import query_typing
+from rayrank.training.phases import query_types
+from rayrank.training.phases.query_types import QUESTIONS
 
 
 def run(config: PipelineConfig, store: Store) -> Artifact:
@@ -23,18 +24,18 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     types = type_names([row.query_type for row in rows], _source(config))
     _write_questions(store.artifact("query_typer", config), config, rows, types)
     counts = dict(Counter(row.query_type for row in rows).most_common())
-    return train("query_typer", config.typer, query_typing.setup, config, store, num_questions=len(rows), types=counts)
+    return train(query_types, config, store, num_questions=len(rows), types=counts)
 
 
 def _write_questions(artifact: Artifact, config: PipelineConfig, rows: list[Labelled], types: list[str]) -> None:
-    """Store what the workers learn from; the file of labels may lie on this machine only."""
+    """Store the questions for the workers, which may not see the file of labels on this machine."""
     tokenizer = load_tokenizer(config.text.tokenizer)
     save_tokenizer(tokenizer, artifact)
     artifact.write_json(NAMES, types)
     encode = PieceEncoder(tokenizer.backend_tokenizer.to_str(), config.text.query_pieces)
     numbers = [types.index(row.query_type) for row in rows]
     table = {"type": pa.array(numbers, pa.int64()), "piece_ids": encode([row.text for row in rows])}
-    artifact.write_table("questions.parquet", pa.table(table))
+    artifact.write_table(QUESTIONS, pa.table(table))
 
 
 def _source(config: PipelineConfig) -> str:

@@ -1,11 +1,11 @@
-"""What the training stages share: a phase on the cluster, its best weights stored, its checkpoints removed."""
+"""What the training stages share: train a phase on the cluster, store its best weights, remove its checkpoints."""
 
 import time
-from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from torch import nn
-from transformers import PretrainedConfig
+from transformers import PreTrainedModel
 
 from rayrank.cluster.connection import start_ray
 from rayrank.core import flow
@@ -14,65 +14,75 @@ from rayrank.core.config import PhaseConfig, PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.leases import leased
 from rayrank.core.progress import say
-from rayrank.models.encoder import load_encoder
+from rayrank.models.encoder import check_length, load_encoder
 from rayrank.models.saved import save
 from rayrank.text.pieces import load_tokenizer
 from rayrank.training.loop import Phase
-from rayrank.training.ray_train import RUN, Report, run_phase
+from rayrank.training.ray_train import CHECKPOINTS, Report, train_phase
 
-Setup = Callable[[PipelineConfig, Store], tuple[nn.Module, Phase]]
+
+class PhaseFile(Protocol):
+    """A module of `rayrank.training.phases`."""
+
+    STAGE: str
+
+    def settings(self, config: PipelineConfig) -> PhaseConfig:
+        """Return the phase's section of the configuration."""
+
+    def start(self, config: PipelineConfig, store: Store) -> tuple[nn.Module, Phase]:
+        """Return the model that a worker starts from and its examples, read from storage."""
 
 
 def train(
-    stage: str, settings: PhaseConfig, setup: Setup, config: PipelineConfig, store: Store, *,
-    report: Report | None = None, **facts: object,
-) -> Artifact:  # fmt: skip
-    """Return a training stage's artifact: model/, log.jsonl and tensorboard/; its manifest has these facts as well.
+    phase: PhaseFile, config: PipelineConfig, store: Store, report: Report | None = None, **facts: object
+) -> Artifact:
+    """Return a training stage's artifact (model/, log.jsonl, tensorboard/); its manifest has these facts as well.
 
     If another process is training the same artifact, wait for it and return its result.
     """
+    stage = phase.STAGE
     if done := store.find(stage, config):
-        done.remove_folder(RUN)  # who finished it may have been killed before that
+        done.remove_folder(CHECKPOINTS)  # a job killed between finishing and this line has left them
         return done
     artifact = store.artifact(stage, config)
     for needed in flow.inputs(stage, config):
         store.require(needed, config)
-    # Cheap, and a name that cannot be loaded or a layer that is not there is then one sentence, not a lost worker.
-    shape = load_encoder(config.encoder, None).base.config
-    _check_fit(config, shape, reads_pairs="input" in flow.STAGES[stage].sections)
+    # Loaded here too, because an encoder that cannot be used is one sentence here and a failed worker there.
+    base = load_encoder(config.encoder, None).base
+    _check_fit(config, base, reads_pairs="input" in flow.STAGES[stage].sections)
     with leased(artifact, f"training {stage}"):
         if done := store.find(stage, config):
             say(f"{stage}: the other process has finished it; its model is used")
             return done
         started = time.monotonic()
         start_ray()
-        trained = run_phase(
-            partial(setup, config, store),
-            settings,
+        trained = train_phase(
+            partial(phase.start, config, store),
+            phase.settings(config),
             training=config.training,
             resources=config.resources,
             artifact=artifact,
             label=stage,
             report=report,
         )
-        save(artifact, shape, trained.weights)
+        save(artifact, base.config, trained.weights)
         store.finish(artifact, config, started, {**facts, **trained.facts})
-        artifact.remove_folder(RUN)
+        artifact.remove_folder(CHECKPOINTS)
     return artifact
 
 
-def _check_fit(config: PipelineConfig, shape: PretrainedConfig, reads_pairs: bool) -> None:
-    """Refuse an encoder that cannot read the corpus's ids, or not as many of them at once."""
+def _check_fit(config: PipelineConfig, base: PreTrainedModel, reads_pairs: bool) -> None:
+    """Refuse an encoder that has other word pieces than the corpus, and inputs longer than it reads or is stored."""
     encoder, tokenizer = config.encoder.name, config.text.tokenizer
     vocabulary = load_tokenizer(tokenizer).get_vocab()
     own = _vocabulary_of(encoder) if encoder != tokenizer else None
-    if len(vocabulary) > shape.vocab_size or (own is not None and own != vocabulary):
+    if len(vocabulary) > base.config.vocab_size or (own is not None and own != vocabulary):
         raise ConfigError(
             f"encoder.name={encoder} does not know the word pieces of text.tokenizer={tokenizer}: name the same model "
             f"in both."
         )
     texts, inputs = config.text, config.input
-    # What is served is cut by the input alone, and could be longer than anything learnt.
+    # The endpoint cuts texts by the input's settings alone: its inputs would be longer than any in training.
     if inputs.query_length > texts.query_pieces:
         raise ConfigError(
             f"input.query_length={inputs.query_length} cannot be used: the corpus keeps text.query_pieces="
@@ -83,17 +93,12 @@ def _check_fit(config: PipelineConfig, shape: PretrainedConfig, reads_pairs: boo
             f"input.length={inputs.length} cannot be used: the corpus keeps text.passage_pieces={texts.passage_pieces} "
             f"of a passage; raise text.passage_pieces, or lower input.length."
         )
-    # Encoders of RoBERTa's kind keep two positions for padding.
-    positions = shape.max_position_embeddings - (2 if "roberta" in shape.model_type else 0)
-    if reads_pairs and config.input.length > positions:
-        raise ConfigError(
-            f"input.length={config.input.length} cannot be used: {encoder} reads {positions} word pieces at most; "
-            f"lower input.length."
-        )
+    if reads_pairs:
+        check_length(base, inputs.length, "input.length", encoder)
 
 
 def _vocabulary_of(encoder: str) -> dict[str, int] | None:
     try:
         return load_tokenizer(encoder).get_vocab()
-    except ConfigError:  # weights without a tokenizer beside them: their size has to do
+    except ConfigError:  # a folder of weights without a tokenizer: only the size of its vocabulary can be compared
         return None

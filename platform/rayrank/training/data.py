@@ -1,4 +1,4 @@
-"""What training reads: queries, passages, judgments and candidates as rows and ids, joined once."""
+"""What training and scoring read from storage: texts as ids, judgments and candidates as rows of them."""
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,10 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rayrank.core.artifacts import Artifact
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PipelineConfig
 from rayrank.data.ids import PairLookup
 from rayrank.data.pair_set import relevant
 from rayrank.data.rows import is_sorted
+from rayrank.models.batches import PairTexts
+from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Ragged, Rows, Windows
 from rayrank.text.template import Template
 
@@ -59,6 +62,28 @@ class TrainingData:
     """All judgments with their grades, which nDCG on dev needs; a split's positives are those that are relevant."""
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """The queries of some splits with their candidates, and the texts that pairs of rows are assembled from."""
+
+    data: TrainingData
+    texts: PairTexts
+
+
+def tokenizer_of(config: PipelineConfig, store: Store) -> "PreTrainedTokenizerFast":
+    """Return the tokenizer that made the corpus's ids."""
+    return load_tokenizer(store.require("corpus", config).local("tokenizer"))
+
+
+def inputs_of(config: PipelineConfig, store: Store, candidates: Mapping[str, Iterable[pa.Table]]) -> Inputs:
+    """Return the corpus's texts, and the queries of the splits that `candidates` has."""
+    corpus, tokenizer = store.require("corpus", config), tokenizer_of(config, store)
+    types = store.require("query_types", config).read_table("query_types.parquet") if config.input.query_type else None
+    template = Template.of(tokenizer, config.input)
+    data = load(corpus, types, template, tokenizer, candidates, config.dataset.relevant_from)
+    return Inputs(data, PairTexts(data.prefixes, data.passages, template))
+
+
 def load(
     corpus: Artifact, types: pa.Table | None, template: Template, tokenizer: "PreTrainedTokenizerFast",
     candidates: Mapping[str, Iterable[pa.Table]], relevant_from: int = 1,
@@ -84,14 +109,15 @@ def read_candidates(artifact: Artifact, split: str) -> Iterator[pa.Table]:
     return map(artifact.read_table, artifact.names(split))
 
 
-def hold_out(splits: dict[str, Split], num_dev: int) -> dict[str, Split]:
-    """Return train and at most `num_dev` dev queries, evenly spread; a tenth of train where there is no dev split."""
+def hold_out(splits: dict[str, Split], num_dev: int | None) -> dict[str, Split]:
+    """Return train and at most `num_dev` dev queries (None: all), a tenth of train where there is no dev split."""
     train, dev = splits["train"], splits["dev"]
     if not len(dev.queries):
         every = np.arange(len(train.queries)) % 10 == 0
         train, dev = train.take(np.flatnonzero(~every)), train.take(np.flatnonzero(every))
-    count = min(num_dev, len(dev.queries))
-    return {"train": train, "dev": dev.take(np.arange(count) * len(dev.queries) // max(1, count))}
+    if num_dev is None or num_dev >= len(dev.queries):
+        return {"train": train, "dev": dev}
+    return {"train": train, "dev": dev.take(np.arange(num_dev) * len(dev.queries) // num_dev)}
 
 
 def _of_queries(types: pa.Table, query_ids: pa.Array) -> pa.ChunkedArray:

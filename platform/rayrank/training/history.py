@@ -1,11 +1,10 @@
-"""What a training run said: a progress bar for now, log.jsonl and TensorBoard for later; every step once."""
+"""The log of a training: a progress bar, log.jsonl and TensorBoard files, with every step once."""
 
 import json
 from contextlib import ExitStack
 from dataclasses import asdict
 from tempfile import TemporaryDirectory
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from tensorboardX import SummaryWriter
 
@@ -18,28 +17,28 @@ FILE, FOLDER = "log.jsonl", "tensorboard"
 
 
 class History:
-    """Takes the log lines of one phase; a step that a resumed run repeats is not logged again."""
+    """Takes the log lines of one phase; a step that a resumed training repeats is not logged again."""
 
     def __init__(self, artifact: Artifact, config: PhaseConfig, label: str) -> None:
         self._artifact, self._label = artifact, label
         self._pairs_per_step = config.batch_size * config.pairs_per_example
         self._unit = "questions" if isinstance(config, TyperConfig) else "pairs"
         self._lines = _read(artifact)
-        self._done = ExitStack()
         self._shown = self._lines[-1]["step"] if self._lines else 0
-
-    def __enter__(self) -> Self:
-        local = self._artifact.is_local
-        self._folder = self._artifact.path(FOLDER) if local else self._done.enter_context(TemporaryDirectory())
-        self._events = SummaryWriter(self._folder)
+        self._resources = ExitStack()
         self._advance: Any = None
-        return self
+
+    def open(self) -> None:
+        """Open the TensorBoard files, locally first where storage is remote."""
+        local = self._artifact.is_local
+        self._folder = self._artifact.path(FOLDER) if local else self._resources.enter_context(TemporaryDirectory())
+        self._events = SummaryWriter(self._folder)
 
     def add(self, line: Log) -> None:
-        """Log a line and show it."""
+        """Log a line and move the progress bar."""
         if self._advance is None:
             total, before = (steps * self._pairs_per_step for steps in (line.num_steps, self._shown))
-            self._advance = self._done.enter_context(progress(self._label, total, self._unit, before))
+            self._advance = self._resources.enter_context(progress(self._label, total, self._unit, before))
         if line.step <= (self._lines[-1]["step"] if self._lines else 0):
             return
         self._lines.append(asdict(line))
@@ -50,17 +49,16 @@ class History:
         self._advance((line.step - self._shown) * self._pairs_per_step, note)
         self._shown = line.step
         if line.saved:
-            # A run that goes on from this checkpoint says nothing of what came before it.
+            # A training resumed from this checkpoint does not send earlier lines again.
             self._write()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Write log.jsonl and store the TensorBoard files."""
         self._events.close()
         self._write()
         if not self._artifact.is_local:
             self._artifact.put_folder(self._folder, FOLDER)
-        self._done.close()
+        self._resources.close()
 
     def _write(self) -> None:
         with self._artifact.create(FILE) as stream:
@@ -68,7 +66,7 @@ class History:
 
 
 def _read(artifact: Artifact) -> list[dict[str, Any]]:
-    """Return what an earlier try had logged."""
+    """Return the lines that an interrupted training logged."""
     if not artifact.exists(FILE):
         return []
     with artifact.open(FILE) as stream:

@@ -1,52 +1,58 @@
-"""The one training loop: evaluate, save, step, log. A phase brings its batches, its loss and where it starts from."""
+"""The training loop of all phases: step, evaluate, log, save. A phase brings its examples, loss and dev metric."""
 
 import math
 import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
 from rayrank.core.config import PhaseConfig, TrainingConfig
 from rayrank.core.errors import TrainingStopped
-from rayrank.training.steps import Learner, Learns, mean_over_ranks, plain_model
+from rayrank.training import steps
+from rayrank.training.steps import mean_over_ranks, plain_model
 
 LOG_EVERY = 20
-PROBED, ALIKE = 8, 0.01
-"""Examples whose scores are looked at now and then, and the share of how much they differed at first that is left when
-they count as alike."""
+NUM_PROBES = 8
+"""Examples whose scores are compared with each other before every checkpoint."""
+COLLAPSED = 0.01
+"""Stop if the spread of the probes' scores falls below 1 % of its initial value."""
 
 
-class Phase(Learns, Protocol):
-    """What makes a phase different from the others."""
+class Phase(steps.Objective, Protocol):
+    """The part of training that differs from phase to phase."""
 
     def num_examples(self) -> int:
-        """Return how many examples an epoch has."""
+        """Return the number of examples in an epoch."""
 
     def examples(self, epoch: int) -> list[Any]:
-        """Return an epoch's examples in the order they are learnt, a function of (seed, epoch)."""
+        """Return an epoch's examples in the order of training, a function of (seed, epoch)."""
 
-    def evaluate(self, model: nn.Module) -> float:
-        """Return the dev metric, higher is better."""
+    def evaluate(self, model: nn.Module, rank: int, world: int) -> tuple[float, int]:
+        """Return the sum of the dev metric (higher is better) over one worker's share of dev, and the share's size.
+
+        It must not communicate with other workers: the loop adds the shares up.
+        """
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the artifact's manifest says about the examples."""
 
 
 @dataclass
 class State:
-    """Where a run is; saved with every checkpoint."""
+    """The progress of a training, saved with every checkpoint."""
 
     step: int = 0
     best: float = -math.inf
     best_step: int = -1
     spread: float = math.nan
-    """By how much the scores of some examples differed before the first step."""
+    """The spread of the probes' scores before the first step."""
     seconds: float = 0.0
-    """Spent on all steps so far, by one worker."""
+    """Spent on all steps so far, by one worker; measuring and saving are not counted."""
 
 
 @dataclass(frozen=True)
@@ -65,24 +71,23 @@ class Log:
 
 
 class Checkpoint(Protocol):
-    """Where the loop's states go; the Ray adapter and tests each have their own."""
+    """Keeps the loop's states; the Ray worker and tests each have their own."""
 
     def load(self) -> dict[str, Any] | None:
         """Return the last saved state, if there is one."""
 
     def save(self, state: dict[str, Any], log: Log) -> None:
-        """Keep a state; it holds the best weights so far as well as the last."""
+        """Keep a state, which has the best weights so far as well as the last."""
 
 
 Weights = dict[str, Tensor]
 
 
 class Fitted(NamedTuple):
-    """How a run ended."""
+    """The last state of a training, and the weights of the best dev measurement."""
 
     state: State
     weights: Weights
-    """Those of the best dev measurement."""
 
 
 def fit(
@@ -96,155 +101,191 @@ def fit(
     log: Callable[[Log], None],
     save_every: int = 500,
 ) -> Fitted:
-    """Train until the last step and return the best weights seen; the same on every rank."""
-    rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    optimizer = AdamW(_groups(model, config.weight_decay), lr=config.lr, fused=True)
-    per_epoch = math.ceil(phase.num_examples() / config.batch_size)
-    num_steps = int(min(per_epoch * config.epochs, config.max_steps or math.inf))
-    schedule = LambdaLR(optimizer, _warm_up_and_decay(int(config.warmup * num_steps), num_steps, config.lr_end))
-    run = _Run(model, phase, optimizer, schedule, checkpoint)
-    learn = Learner(model, phase, optimizer, config)
-    state = run.restore()
-    # Pre-trained weights come in the mode for scoring, without dropout.
+    """Train from the last checkpoint to the last step; return the weights of the best dev metric, on every rank."""
+    plan = _Plan.of(phase.num_examples(), config, training.evaluations, save_every)
+    run = _Training(model, phase, config, plan, training.seed, device, checkpoint)
+    # Pre-trained weights come in evaluation mode, without dropout.
     model.train()
-    measured = {math.ceil(per_epoch * part / training.evaluations) for part in range(1, training.evaluations + 1)}
-    started, seen, unread = time.monotonic(), 0, []
-    probe: list[Any] = []
-    for step, examples in _batches(phase, config.batch_size, per_epoch, state.step, num_steps):
-        probe = examples[:PROBED] if not len(probe) else probe
-        if not step:
-            state.spread = _spread(model, phase, probe, device)
-        unread.append(learn(examples, hash((training.seed, step, rank)) % (1 << 63), (rank, world)))
-        schedule.step()
-        state.step = step + 1
-        seen += len(examples)
-        measure = step % per_epoch + 1 in measured or state.step == num_steps
-        save = measure or state.step % save_every == 0
-        if not save and state.step % LOG_EVERY:
+    for examples in run.batches():
+        run.step(examples)
+        if not plan.is_logged(run.state.step):
             continue
-        # Only now: the device has nothing to do while its numbers are read.
-        loss, norm = _watch(state, torch.stack(unread).tolist(), config.lr)
-        unread.clear()
-        elapsed = time.monotonic() - started
-        line = Log(state.step, num_steps, loss, float(schedule.get_last_lr()[0]), norm, seen / elapsed)
-        if save and _spread(model, phase, probe, device) <= ALIKE * state.spread:
-            raise TrainingStopped(
-                f"The scores collapsed: at step {state.step} everything gets the same score, whatever it says; lower "
-                f"the learning rate (now {config.lr:g}), raise the warm-up, or check the labels; the last checkpoint "
-                f"is untouched."
-            )
-        if measure:
-            line = replace(line, dev=run.measure())
-        if save:
-            # Measuring and saving is not learning.
-            state.seconds += elapsed
+        line = run.log_line()
+        if plan.is_saved(run.state.step):
+            run.stop_if_collapsed()
             line = replace(line, saved=True)
-        # Before it is saved: who goes on from there says nothing of what came before.
+        if plan.is_measured(run.state.step):
+            line = replace(line, dev=run.evaluate())
+        # Logged before it is saved: a training resumed from this checkpoint does not log earlier steps again.
         log(line)
-        if save:
+        if line.saved:
             run.save(line)
-            started, seen = time.monotonic(), 0
-    return Fitted(state, run.best_weights())
+    return Fitted(run.state, run.best_weights())
 
 
-@dataclass
-class _Run:
-    """What a checkpoint holds."""
+@dataclass(frozen=True)
+class _Plan:
+    """At which steps, counted from 1, the loop logs, measures and saves."""
 
-    model: nn.Module
-    phase: Phase
-    optimizer: AdamW
-    schedule: LambdaLR
-    checkpoint: Checkpoint
-    state: State = field(default_factory=State)
-    best: Weights | None = None
-    """The best weights, where they are not the model's present ones."""
+    per_epoch: int
+    num_steps: int
+    measured: frozenset[int]
+    """Steps of an epoch."""
+    save_every: int
 
-    def restore(self) -> State:
-        saved = self.checkpoint.load()
-        if saved is not None:
-            plain_model(self.model).load_state_dict(saved["model"])
-            self.optimizer.load_state_dict(saved["optimizer"])
-            self.schedule.load_state_dict(saved["schedule"])
-            self.state, self.best = State(**saved["state"]), saved["best"]
-            if self.state.best_step == self.state.step:
-                self._keep_best()
-        return self.state
+    @classmethod
+    def of(cls, num_examples: int, config: PhaseConfig, evaluations: int, save_every: int) -> "_Plan":
+        per_epoch = math.ceil(num_examples / config.batch_size)
+        num_steps = int(min(per_epoch * config.epochs, config.max_steps or math.inf))
+        measured = frozenset(math.ceil(per_epoch * part / evaluations) for part in range(1, evaluations + 1))
+        return cls(per_epoch, num_steps, measured, save_every)
 
-    def measure(self) -> float:
-        dev = self.phase.evaluate(self.model)
+    def is_measured(self, step: int) -> bool:
+        return (step - 1) % self.per_epoch + 1 in self.measured or step == self.num_steps
+
+    def is_saved(self, step: int) -> bool:
+        return self.is_measured(step) or step % self.save_every == 0
+
+    def is_logged(self, step: int) -> bool:
+        return self.is_saved(step) or step % LOG_EVERY == 0
+
+
+class _Training:
+    """A model in training: all that a checkpoint holds, and the operations of the loop."""
+
+    _best: Weights | None
+    """The weights of the best dev measurement, on the CPU."""
+    _probes: list[Any]
+    _unread: list[Tensor]
+    """The loss and the gradient norm of each step since the last log line, still on the device."""
+
+    def __init__(
+        self, model: nn.Module, phase: Phase, config: PhaseConfig, plan: _Plan, seed: int, device: torch.device,
+        checkpoint: Checkpoint,
+    ) -> None:  # fmt: skip
+        """Start from the last checkpoint, or from the model's weights where there is none."""
+        self._model, self._phase, self._config, self._plan, self._seed = model, phase, config, plan, seed
+        self._device, self._checkpoint = device, checkpoint
+        self._optimizer = steps.adamw(model, config)
+        factor = _warm_up_and_decay(int(config.warmup * plan.num_steps), plan.num_steps, config.lr_end)
+        self._schedule = LambdaLR(self._optimizer, factor)
+        self._train_step = steps.TrainStep(model, phase, self._optimizer, config)
+        self.state, self._best, self._probes = State(), None, []
+        self._unread, self._num_seen, self._seconds, self._started = [], 0, 0.0, time.monotonic()
+        self._restore()
+
+    def _restore(self) -> None:
+        saved = self._checkpoint.load()
+        if saved is None:
+            return
+        plain_model(self._model).load_state_dict(saved["model"])
+        self._optimizer.load_state_dict(saved["optimizer"])
+        self._schedule.load_state_dict(saved["schedule"])
+        self.state, self._best = State(**saved["state"]), saved["best"]
+        if self.state.best_step == self.state.step:
+            self._keep_best()
+
+    def batches(self) -> Iterator[list[Any]]:
+        """Yield the batches from the present step to the last."""
+        epoch, examples, size = -1, [], self._config.batch_size
+        for step in range(self.state.step, self._plan.num_steps):
+            if step // self._plan.per_epoch != epoch:
+                epoch = step // self._plan.per_epoch
+                examples = self._phase.examples(epoch)
+            begin = step % self._plan.per_epoch * size
+            yield examples[begin : begin + size]
+
+    def step(self, examples: list[Any]) -> None:
+        """Train on one batch."""
+        step, (rank, world) = self.state.step, steps.rank_and_world()
+        if not len(self._probes):
+            self._probes = examples[:NUM_PROBES]
+        if not step:
+            self.state.spread = self._spread()
+        # Dropout too is a function of (seed, step, rank), so that a resumed training draws what an unbroken one draws.
+        seed = hash((self._seed, step, rank)) % (1 << 63)
+        self._unread.append(self._train_step(examples, seed, rank, world))
+        self._schedule.step()
+        self.state.step = step + 1
+        self._num_seen += len(examples)
+
+    def log_line(self) -> Log:
+        """Return the log line of the last step; stop if the loss or the gradient of any step since the last is NaN."""
+        # The only place that waits for the device.
+        losses = torch.stack(self._unread).tolist()
+        self._unread.clear()
+        self._seconds = time.monotonic() - self._started
+        for step, (loss, norm) in enumerate(losses, self.state.step - len(losses)):
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                name, value = ("gradient", norm) if math.isfinite(loss) else ("loss", loss)
+                raise TrainingStopped(
+                    f"The {name} at step {step} is {value}: lower the learning rate (now {self._config.lr:g}) or raise "
+                    f"the warm-up; the last checkpoint is untouched."
+                )
+        lr, rate = float(self._schedule.get_last_lr()[0]), self._num_seen / self._seconds
+        return Log(self.state.step, self._plan.num_steps, losses[-1][0], lr, losses[-1][1], rate)
+
+    def stop_if_collapsed(self) -> None:
+        """Stop if the scores of the probes have become (nearly) equal."""
+        if self._spread() <= COLLAPSED * self.state.spread:
+            raise TrainingStopped(
+                f"The scores collapsed: at step {self.state.step} all inputs get the same score; lower the learning "
+                f"rate (now {self._config.lr:g}), raise the warm-up, or check the labels; the last checkpoint is "
+                f"untouched."
+            )
+
+    def _spread(self) -> float:
+        """Return the standard deviation of the probes' scores, NaN if fewer than two examples have one."""
+        # A copy without dropout, which alone would make scores differ; and one whose layers are not compiled.
+        copied = deepcopy(plain_model(self._model)).eval()
+        found = []
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
+            # One by one, because a micro-batch may be all that fits into the memory.
+            for place in range(len(self._probes)):
+                prepared = self._phase.prepare(copied, self._probes[place : place + 1])
+                found.append(self._phase.loss(copied, prepared)[1].detach().float())
+        scores = torch.cat(found).view(sum(map(len, found)), -1)
+        scores = scores[~scores.isnan().any(1)]
+        spread = scores.std(0).max() if len(scores) > 1 else torch.full((), math.nan, device=self._device)
+        return float(mean_over_ranks(spread))
+
+    def evaluate(self) -> float:
+        """Return the mean dev metric over all workers, and keep the weights if it is the best so far."""
+        with steps.same_error_on_all_ranks():
+            share = self._phase.evaluate(self._model, *steps.rank_and_world())
+        total, count = mean_over_ranks(torch.tensor(share, dtype=torch.float64, device=self._device)).tolist()
+        dev = float(total / count)
         if dev > self.state.best:
             self.state.best, self.state.best_step = dev, self.state.step
             self._keep_best()
         return dev
 
     def _keep_best(self) -> None:
-        # On the CPU: the next steps change the model's own, and the device may have no room for two.
-        weights = plain_model(self.model).state_dict()
-        self.best = {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()}
-
-    def save(self, line: Log) -> None:
-        is_best = self.state.best_step == self.state.step
-        self.checkpoint.save(
-            {
-                "model": plain_model(self.model).state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "schedule": self.schedule.state_dict(),
-                "state": asdict(self.state),
-                "best": None if is_best else self.best,
-            },
-            line,
-        )
+        # On the CPU, because the device may have no room for two copies.
+        weights = plain_model(self._model).state_dict()
+        self._best = {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()}
 
     def best_weights(self) -> Weights:
-        return self.best if self.best is not None else plain_model(self.model).state_dict()
+        """Return the weights of the best dev measurement, the present ones if all measurements were NaN."""
+        return self._best if self._best is not None else plain_model(self._model).state_dict()
 
-
-def _batches(phase: Phase, size: int, per_epoch: int, start: int, stop: int) -> Iterator[tuple[int, list[Any]]]:
-    epoch, examples = -1, []
-    for step in range(start, stop):
-        if step // per_epoch != epoch:
-            epoch = step // per_epoch
-            examples = phase.examples(epoch)
-        place = (step % per_epoch) * size
-        yield step, examples[place : place + size]
-
-
-def _watch(state: State, steps: list[list[float]], lr: float) -> tuple[float, float]:
-    """Stop a run whose loss or gradient is no number, before that is saved; return the last of both."""
-    for step, (loss, norm) in enumerate(steps, state.step - len(steps)):
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            what = f"loss at step {step} is {loss}" if not math.isfinite(loss) else f"gradient at step {step} is {norm}"
-            raise TrainingStopped(
-                f"The {what}: lower the learning rate (now {lr:g}) or raise the warm-up; the last checkpoint is "
-                f"untouched."
-            )
-    return steps[-1][0], steps[-1][1]
-
-
-def _spread(model: nn.Module, phase: Phase, examples: list[Any], device: torch.device) -> float:
-    """Return by how much scores differ where nothing is dropped: dropout would make them; no number for one score."""
-    # A copy is never compiled, and the graphs of training are not those of scoring.
-    copied = deepcopy(plain_model(model)).eval()
-    found = []
-    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        # As it learns, one by one as the memory may be small.
-        for place in range(len(examples)):
-            prepared = phase.prepare(copied, examples[place : place + 1])
-            found.append(phase.loss(copied, prepared)[1].detach().float())
-    return mean_over_ranks(torch.cat(found).std(0).max()).item()
-
-
-def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Biases, STRM's for each head among them, and layer norms do not decay."""
-    decayed: list[nn.Parameter] = []
-    others: list[nn.Parameter] = []
-    for name, parameter in model.named_parameters():
-        (others if parameter.ndim <= 1 or name.endswith("strm_bias") else decayed).append(parameter)
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    def save(self, line: Log) -> None:
+        """Save a checkpoint; the time that this takes is not counted."""
+        self.state.seconds += self._seconds
+        state = {
+            "model": plain_model(self._model).state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "schedule": self._schedule.state_dict(),
+            "state": asdict(self.state),
+            "best": None if self.state.best_step == self.state.step else self._best,
+        }
+        self._checkpoint.save(state, line)
+        self._num_seen, self._started = 0, time.monotonic()
 
 
 def _warm_up_and_decay(warmup: int, num_steps: int, end: float) -> Callable[[int], float]:
+    """Return the factor of the learning rate at each step: linear warm-up, then linear decay to `end`."""
+
     def factor(step: int) -> float:
         if step < warmup:
             return (step + 1) / (warmup + 1)

@@ -25,17 +25,26 @@ def listwise(scores: Tensor, labels: Tensor) -> Tensor:
     return each.mean()
 
 
-def pretraining(mlm_logits: Tensor, labels: Tensor, of_example: Tensor, nsp_logits: Tensor, is_next: Tensor) -> Tensor:
-    """Cross entropy of the masked pieces plus that of the next sentences, of which class 0 is the true one.
+def pretraining(
+    mlm_logits: Tensor, labels: Tensor, of_example: Tensor, nsp_logits: Tensor, nsp_labels: Tensor
+) -> Tensor:
+    """Cross entropy of the masked pieces plus that of the next sentences, averaged over the examples.
 
-    `mlm_logits` and `labels` hold the masked pieces of all examples, `of_example` whose each is. The pieces are
-    averaged within their example first and the examples then, so that an example counts the same wherever it is
-    computed: the loss of a batch is that of its parts, weighted by their numbers of examples.
+    `mlm_logits` and `labels` have one row for each masked piece, `of_example` says to which example it belongs. A label
+    that is `IGNORED` adds nothing: of the padding of masked pieces, and of an example without a second sentence.
+    Pieces are averaged within their example first, and both sums are divided by the number of examples: so the loss of
+    a batch is the mean of the losses of its parts, weighted by their numbers of examples.
     """
-    num_examples = len(is_next)
+    num_examples = len(nsp_labels)
     each = functional.cross_entropy(mlm_logits.float(), labels, reduction="none", ignore_index=IGNORED)
     counted = (labels != IGNORED).to(each.dtype)
     counts = torch.zeros(num_examples, device=each.device).index_add_(0, of_example, counted)
-    # An example without a masked piece may be the one that others are filled up as.
-    masked = (each / counts[of_example].clamp(min=1)).sum() / num_examples
-    return masked + functional.cross_entropy(nsp_logits.float(), (~is_next).long())
+    # Padding is attributed to the first example, which may have no masked piece.
+    masked = (each / counts[of_example].clamp(min=1)).sum()
+    second = functional.cross_entropy(nsp_logits.float(), nsp_labels, reduction="sum", ignore_index=IGNORED)
+    return (masked + second) / num_examples
+
+
+def query_types(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross entropy over the types of queries."""
+    return functional.cross_entropy(logits, labels)

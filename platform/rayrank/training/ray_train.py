@@ -1,4 +1,4 @@
-"""A phase on a group of Ray Train workers that may die, followed from the driver."""
+"""Trains a phase on a group of Ray Train workers, which may be lost and replaced, and follows it from the driver."""
 
 import io
 import logging
@@ -26,24 +26,24 @@ from rayrank.core.errors import ConfigError, TrainingStopped
 from rayrank.core.progress import say
 from rayrank.training.history import History
 from rayrank.training.loop import Log
-from rayrank.training.ray_worker import Setup, load_state, work
+from rayrank.training.ray_worker import Driver, Start, load_state, run_worker
 
-RUN = "checkpoints"
-"""The folder of an artifact in the making that Ray Train keeps its checkpoints in."""
+CHECKPOINTS = "checkpoints"
+"""The folder of an unfinished artifact that Ray Train keeps its checkpoints in."""
 
-# Seconds between Ray Train's looks at its workers: a phase that is over waits for the next, a failed one too.
+# Seconds between Ray Train's looks at its workers; a phase ends, or fails, only at the next look.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 
 logger = logging.getLogger(__name__)
 
 Report = Callable[[Log], bool]
-"""Hears of every dev measurement, in the driver, and answers whether training shall go on."""
+"""Called in the driver with the log line of every dev measurement; returns whether training continues."""
 
 
-class WholeJson(pyarrow.fs.FSSpecHandler):  # type: ignore[misc]
-    """An artifact's file system for Ray Train, whose list of checkpoints is there whole or not at all.
+class AtomicJson(pyarrow.fs.FSSpecHandler):  # type: ignore[misc]
+    """An artifact's file system for Ray Train that writes its list of checkpoints, a JSON file, atomically.
 
-    Ray Train writes it in place; killed in the middle, it would leave a list that no later try could read.
+    Ray Train writes the list in place; a kill in the middle would leave one that no later training can read.
     """
 
     def __init__(self, artifact: Artifact) -> None:
@@ -54,37 +54,37 @@ class WholeJson(pyarrow.fs.FSSpecHandler):  # type: ignore[misc]
         if not path.endswith(".json"):
             return super().open_output_stream(path, metadata)
         name = path.removeprefix(self._artifact.path(""))
-        return pa.PythonFile(_Whole(self._artifact, name), mode="w")
+        return pa.PythonFile(_AtomicFile(self._artifact, name), mode="w")
 
 
-class _Whole(io.BytesIO):
-    """A small file that is written when it is closed."""
+class _AtomicFile(io.BytesIO):
+    """A small file of an artifact, written when it is closed."""
 
     def __init__(self, artifact: Artifact, name: str) -> None:
         super().__init__()
         self._artifact, self._name = artifact, name
 
     def close(self) -> None:
-        if not self.closed and self.tell():  # or nothing came to be written
+        if not self.closed and self.tell():  # it is empty if an exception came before the first write
             with self._artifact.create(self._name) as stream:
                 stream.write(self.getvalue())
         super().close()
 
 
 class LostWorkers(TrainingStopped):
-    """Training whose workers died more often than they may; its checkpoint stays."""
+    """Training whose workers died more often than `resources.retries` allows; its checkpoint stays."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a phase leaves behind."""
+    """The best weights of a phase, and what its manifest says."""
 
     weights: dict[str, Tensor]
     facts: dict[str, Any]
 
 
-def run_phase(
-    setup: Setup,
+def train_phase(
+    start: Start,
     config: PhaseConfig,
     *,
     training: TrainingConfig,
@@ -93,47 +93,53 @@ def run_phase(
     label: str,
     report: Report | None = None,
 ) -> Trained:
-    """Train on the cluster, going on from the last checkpoint of an earlier try, and return the best weights."""
+    """Train on the cluster, from the last checkpoint if the artifact has one, and return the best weights."""
     scaling = scale(resources)
-    size: dict[str, float] = scaling.resources_per_worker  # type: ignore[assignment]
-    board = Queue(actor_options={"num_cpus": 0})
-    answers = Queue(actor_options={"num_cpus": 0}) if report else None
+    driver = Driver(_queue(), _queue() if report else None)
     settings = ray.train.RunConfig(
-        name=RUN,
+        name=CHECKPOINTS,
         storage_path=artifact.path("").rstrip("/"),
-        storage_filesystem=pyarrow.fs.PyFileSystem(WholeJson(artifact)),
+        storage_filesystem=pyarrow.fs.PyFileSystem(AtomicJson(artifact)),
         failure_config=ray.train.FailureConfig(max_failures=resources.retries),
         checkpoint_config=ray.train.CheckpointConfig(num_to_keep=1),
     )
-    each = partial(work, setup, config, training, resources, board, answers)
-    trainer = ray.train.torch.TorchTrainer(each, scaling_config=scaling, run_config=settings)
-    with _followed(board, answers, History(artifact, config, label), label, report), _own_interrupts():
+    worker = partial(run_worker, start, config, training, resources, driver)
+    trainer = ray.train.torch.TorchTrainer(worker, scaling_config=scaling, run_config=settings)
+    with follow(driver, History(artifact, config, label), label, report), _interrupt_handler_kept():
         try:
             result = trainer.fit()
         except ray.train.TrainingFailedError as error:
             raise _explained(error, resources) from error
     if result.checkpoint is None:
         raise TrainingStopped(f"The {label} phase ended without a checkpoint; see the log.")
-    saved = load_state(result.checkpoint)
-    state = saved["state"]
-    facts = {
+    saved, metrics = load_state(result.checkpoint), result.metrics or {}
+    facts = {**metrics.get("facts", {}), **_facts(saved["state"], scaling), "device": metrics.get("device", "")}
+    return Trained(saved["best"] if saved["best"] is not None else saved["model"], facts)
+
+
+def _queue() -> Queue:
+    # No core: on a small machine the workers take all of them.
+    return Queue(actor_options={"num_cpus": 0})
+
+
+def _facts(state: dict[str, Any], scaling: ray.train.ScalingConfig) -> dict[str, Any]:
+    size: dict[str, float] = scaling.resources_per_worker  # type: ignore[assignment]
+    return {
         "num_steps": state["step"],
         "best_step": state["best_step"],
         "dev": state["best"],
         "train_seconds": round(state["seconds"], 2),
         "num_workers": scaling.num_workers,
         "gpus": size.get("GPU", 0),
-        "device": result.metrics["device"] if result.metrics else "",
     }
-    return Trained(saved["best"] if saved["best"] is not None else saved["model"], facts)
 
 
 def scale(resources: ResourcesConfig) -> ray.train.ScalingConfig:
-    """Return how many workers of what size: one a GPU where the cluster has any, else one with a node's cores."""
+    """Return the number of workers and their size: one a GPU if the cluster has any, else one with a node's cores."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-    there = sum(node.get("GPU", 0) for node in nodes)
-    gpus = resources.train_gpus if resources.train_gpus is not None else min(1.0, there)
-    workers = resources.train_workers or (max(1, int(there)) if gpus else 1)
+    num_gpus = sum(node.get("GPU", 0) for node in nodes)
+    gpus = resources.train_gpus if resources.train_gpus is not None else min(1.0, num_gpus)
+    workers = resources.train_workers or (max(1, int(num_gpus)) if gpus else 1)
     cores = [int(node.get("CPU", 0)) for node in nodes]
     cpus = resources.train_cpus or (1 if gpus else max(1, min(max(cores), sum(cores) // workers)))
     room = [min(node.get("CPU", 0) // cpus, node.get("GPU", 0) / gpus if gpus else workers) for node in nodes]
@@ -144,7 +150,7 @@ def scale(resources: ResourcesConfig) -> ray.train.ScalingConfig:
 
 
 def _too_large(workers: int, cpus: int, gpus: float) -> None:
-    """Say that the cluster has no room for the workers now; one that cannot grow never will."""
+    """Raise if the workers do not fit this machine; say so and wait if they do not fit a cluster, which may grow."""
     wanted = (
         f"resources.train_workers={workers} with {cpus} cores (resources.train_cpus) and {gpus:g} GPUs "
         f"(resources.train_gpus) each"
@@ -155,70 +161,82 @@ def _too_large(workers: int, cpus: int, gpus: float) -> None:
 
 
 @contextmanager
-def _followed(
-    board: Queue, answers: Queue | None, history: History, label: str, report: Report | None
-) -> Iterator[None]:
-    """Show and log what the workers say while the driver waits for them, and raise what they stopped for."""
-    stopped: list[dict[str, Any]] = []
-    over = threading.Event()
-
-    def follow() -> None:
-        with history:
-            while not (over.is_set() and board.empty()):
-                try:
-                    said = board.get(timeout=0.5)
-                except Empty:
-                    continue
-                if "error" in said:
-                    stopped.append(said)
-                elif "resumed" in said:
-                    say(f"{label}: going on from the checkpoint at step {said['resumed']:,}")
-                else:
-                    tell(Log(**said))
-
-    def tell(line: Log) -> None:
-        goes_on = True
-        try:
-            history.add(line)
-            if report and line.dev is not None:
-                goes_on = report(line)
-        except Exception:
-            logger.exception("%s: what step %d measured could not be told; training goes on", label, line.step)
-        if answers is not None and line.dev is not None:
-            # The workers wait for it, whatever went wrong here.
-            answers.put((line.step, goes_on))
-
-    follower = threading.Thread(target=follow, daemon=True)
+def follow(driver: Driver, history: History, label: str, report: Report | None) -> Iterator[None]:
+    """Log what the workers send while the driver waits for them, and raise the error that they stopped with."""
+    # Not in the thread: there an error would leave the workers waiting for decisions.
+    history.open()
+    follower = _Follower(driver, history, label, report)
     follower.start()
     try:
         yield
     finally:
-        over.set()
-        follower.join(timeout=30)
-        board.shutdown()
-        if answers is not None:
-            answers.shutdown()
-        if stopped:
-            # Says more than what Ray Train made of it.
-            raise getattr(errors, stopped[0]["error"])(*stopped[0]["arguments"]) from None
+        follower.end()
+        if follower.error:
+            # It says more than Ray Train's own exception.
+            raise follower.error from None
+
+
+class _Follower(threading.Thread):
+    """Reads the workers' messages, and decides after each dev measurement whether they continue."""
+
+    def __init__(self, driver: Driver, history: History, label: str, report: Report | None) -> None:
+        super().__init__(daemon=True)
+        self._driver, self._history, self._label, self._report = driver, history, label, report
+        self._is_over = threading.Event()
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        messages = self._driver.messages
+        while not (self._is_over.is_set() and messages.empty()):
+            try:
+                message = messages.get(timeout=0.5)
+            except Empty:
+                continue
+            if "error" in message:
+                self.error = self.error or getattr(errors, message["error"])(*message["arguments"])
+            elif "resumed" in message:
+                say(f"{self._label}: going on from the checkpoint at step {message['resumed']:,}")
+            else:
+                self._log(Log(**message))
+        self._history.close()
+
+    def _log(self, line: Log) -> None:
+        continues = True
+        try:
+            self._history.add(line)
+            if self._report and line.dev is not None:
+                continues = self._report(line)
+        except Exception:
+            logger.exception("%s: step %d could not be logged; training continues", self._label, line.step)
+        if self._driver.decisions is not None and line.dev is not None:
+            # The workers wait for it, even if logging failed.
+            self._driver.decisions.put((line.step, continues))
+
+    def end(self) -> None:
+        """Read the messages that are left, and end the queues."""
+        self._is_over.set()
+        self.join(timeout=30)
+        self._driver.messages.shutdown()
+        if self._driver.decisions is not None:
+            self._driver.decisions.shutdown()
 
 
 @contextmanager
-def _own_interrupts() -> Iterator[None]:
-    """Ray Train takes Ctrl-C for itself and never gives it back."""
+def _interrupt_handler_kept() -> Iterator[None]:
+    """Restore the handler of Ctrl-C, which Ray Train replaces and never gives back."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    mine = signal.getsignal(signal.SIGINT)
+    handler = signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, mine)
+        signal.signal(signal.SIGINT, handler)
 
 
 def _explained(error: ray.train.TrainingFailedError, resources: ResourcesConfig) -> Exception:
-    """Return a lost worker as a sentence; anything else is a fault that should be seen whole."""
-    # A worker that was killed, not one that raised, comes wrapped in what the health check says.
+    """Return the loss of workers as one sentence, and any other error unchanged, with its traceback."""
+    # Ray Train wraps the death of a worker, unlike an exception in it, in its health check's failure.
     found = getattr(error, "worker_failures", {}).values()
     failures = [getattr(failure, "health_check_failure", failure) for failure in found]
     if failures and all(isinstance(failure, ray.exceptions.RayError) for failure in failures):

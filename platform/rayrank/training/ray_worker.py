@@ -1,8 +1,8 @@
-"""What one worker of a group does: the loop, its checkpoints with Ray Train, and what it says to the driver."""
+"""One Ray Train worker: runs the training loop, keeps its checkpoints with Ray Train and reports to the driver."""
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,64 +18,82 @@ from torch.nn.parallel import DistributedDataParallel
 from rayrank.core.config import PhaseConfig, ResourcesConfig, TrainingConfig
 from rayrank.core.errors import RayrankError, StoppedEarly, TrainingStopped
 from rayrank.training.loop import Log, Phase, fit
+from rayrank.training.steps import same_error_on_all_ranks
 
-Setup = Callable[[], tuple[nn.Module, Phase]]
+Start = Callable[[], tuple[nn.Module, Phase]]
+"""Reads the model to start from and the phase's examples from storage."""
 
 _STATE = "state.pt"
 
 
-def work(
-    setup: Setup, config: PhaseConfig, training: TrainingConfig, resources: ResourcesConfig, board: Queue,
-    answers: Queue | None,
-) -> None:  # fmt: skip
-    """Run the loop on one worker."""
+@dataclass(frozen=True)
+class Driver:
+    """The queues between the first worker and the driver."""
+
+    messages: Queue
+    """To the driver: log lines, errors, and the step of a checkpoint that training resumes from."""
+    decisions: Queue | None
+    """From the driver: after each dev measurement (step, whether training continues); None if it always does."""
+
+    def log(self, line: Log, is_first: bool) -> None:
+        """Send a log line; raise on every rank if the driver decides that training stops here."""
+        if is_first:
+            self.messages.put(asdict(line))
+        if self.decisions is None or line.dev is None:
+            return
+        if not await_decision(self.decisions, line.step, is_first):
+            raise StoppedEarly(f"Training was stopped at step {line.step} by the process that follows it.")
+
+    def report_error(self, error: type[RayrankError], *arguments: Any) -> None:
+        """Send an error that the driver raises: raised here, Ray Train would start the worker again."""
+        self.messages.put({"error": error.__name__, "arguments": arguments})
+
+
+def run_worker(
+    start: Start, config: PhaseConfig, training: TrainingConfig, resources: ResourcesConfig, driver: Driver
+) -> None:
+    """Train on this worker."""
     context, device = ray.train.get_context(), ray.train.torch.get_device()
-    first = context.get_world_rank() == 0
+    is_first = context.get_world_rank() == 0
+    _limit_resources(device, resources)
+    # A fresh head starts with the same weights on every worker and after every restart.
+    torch.manual_seed(training.seed)
+    try:
+        with same_error_on_all_ranks():
+            model, phase = start()
+        model.to(device)
+        if context.get_world_size() > 1:
+            # No broadcast: buffers are constant tables, and ranks may differ in their number of forward passes a step.
+            ids = [device] if device.type == "cuda" else None
+            model = DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
+        fit(
+            model, phase, config, training=training, device=device,
+            checkpoint=_RayCheckpoints(is_first, device, phase.facts(), driver),
+            log=lambda line: driver.log(line, is_first), save_every=resources.checkpoint_steps,
+        )  # fmt: skip
+    except RayrankError as error:
+        # All ranks raise it together, and a restart would end in the same way.
+        if is_first:
+            driver.report_error(type(error), *error.args)
+    except torch.OutOfMemoryError:
+        driver.report_error(
+            TrainingStopped,
+            f"A batch does not fit into the memory of {device}: set micro_batch_size of this phase to less than "
+            f"{config.micro_batch_size or config.batch_size}{_or_more_memory(resources)}.",
+        )
+        if context.get_world_size() > 1:
+            # The other workers wait for this one; Ray Train ends them when it fails.
+            raise
+
+
+def _limit_resources(device: torch.device, resources: ResourcesConfig) -> None:
+    """Use the cores that Ray assigned, or the worker's share of the GPU's memory."""
     if device.type == "cpu":
         assigned = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
         torch.set_num_threads(int(assigned.get("CPU", 1)))
     else:
-        # What one process keeps for later, those it shares the GPU with cannot have.
+        # Without a limit PyTorch's cache would take memory from other processes on the same GPU.
         torch.cuda.set_per_process_memory_fraction(resources.train_gpus or 1.0, device)
-    # A fresh head starts the same on every worker and at every try.
-    torch.manual_seed(training.seed)
-    try:
-        model, phase = _together(setup)
-        model.to(device)
-        if context.get_world_size() > 1:
-            # Buffers are tables that no step changes, and ranks may differ in how many forwards a step takes.
-            ids = [device] if device.type == "cuda" else None
-            model = DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-
-        def log(line: Log) -> None:
-            if first:
-                board.put(asdict(line))
-            if answers is not None and line.dev is not None and not _wanted(answers, line.step, first):
-                raise StoppedEarly(f"Training was stopped at step {line.step} by who follows it.")
-
-        kept = _Checkpoints(first, name, board)
-        fit(
-            model, phase, config, training=training, device=device, checkpoint=kept, log=log,
-            save_every=resources.checkpoint_steps,
-        )  # fmt: skip
-    except RayrankError as error:
-        # All ranks stop here together; trying again would end the same way.
-        if first:
-            board.put({"error": type(error).__name__, "arguments": error.args})
-    except torch.OutOfMemoryError:
-        board.put(
-            {
-                "error": TrainingStopped.__name__,
-                "arguments": (
-                    f"A batch does not fit into the memory of {device}: set micro_batch_size of this phase to less "
-                    f"than {config.micro_batch_size or config.batch_size}{_or_more_memory(resources)}.",
-                ),
-            }
-        )
-        if context.get_world_size() > 1:
-            # The others are waiting for this one; Ray ends them with it.
-            raise
 
 
 def _or_more_memory(resources: ResourcesConfig) -> str:
@@ -83,55 +101,38 @@ def _or_more_memory(resources: ResourcesConfig) -> str:
     return f", or raise resources.train_gpus={share:g}: a worker has that share of the memory" if share < 1 else ""
 
 
-def _wanted(answers: Queue, step: int, first: bool) -> bool:
-    """Return on every rank what the follower answered the first one on a step."""
-    answer = [True]
-    while first:
-        of, answer[0] = answers.get()
-        if of == step:
-            break  # any other was for a worker that died before it heard it
+def await_decision(decisions: Queue, step: int, is_first: bool) -> bool:
+    """Return on every rank whether training continues after a step, as the driver decided."""
+    decision = [True]
+    while is_first:
+        of_step, decision[0] = decisions.get()
+        if of_step == step:
+            break  # a decision on another step was for a worker that died before it read it
     if dist.is_initialized():
-        dist.broadcast_object_list(answer)
-    return answer[0]
+        dist.broadcast_object_list(decision)
+    return decision[0]
 
 
-def _together(setup: Setup) -> tuple[nn.Module, Phase]:
-    """Return what `setup` does, or raise on every rank what it raised on any: those left alone would wait forever."""
-    mine: RayrankError | None = None
-    made = None
-    try:
-        made = setup()
-    except RayrankError as error:
-        mine = error
-    found: list[RayrankError | None] = [mine]
-    if dist.is_initialized():
-        found = [None] * dist.get_world_size()
-        dist.all_gather_object(found, mine)
-    for raised in found:
-        if raised is not None:
-            raise raised
-    assert made is not None
-    return made
+class _RayCheckpoints:
+    """The loop's states as Ray Train checkpoints: every rank reports, the first one writes."""
 
-
-class _Checkpoints:
-    """The loop's states as Ray Train checkpoints; every rank reports, the first one writes."""
-
-    def __init__(self, first: bool, device: str, board: Queue) -> None:
-        self._first, self._device, self._board = first, device, board
+    def __init__(self, is_first: bool, device: torch.device, facts: dict[str, Any], driver: Driver) -> None:
+        self._is_first, self._driver = is_first, driver
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+        self._metrics = {"device": name, "facts": facts}
 
     def load(self) -> dict[str, Any] | None:
         checkpoint = ray.train.get_checkpoint()
         if checkpoint is None:
             return None
         saved = load_state(checkpoint)
-        if self._first:
-            self._board.put({"resumed": saved["state"]["step"]})
+        if self._is_first:
+            self._driver.messages.put({"resumed": saved["state"]["step"]})
         return saved
 
     def save(self, state: dict[str, Any], log: Log) -> None:
-        metrics = {"device": self._device, **asdict(log)}
-        if not self._first:
+        metrics = {**self._metrics, **asdict(log)}
+        if not self._is_first:
             ray.train.report(metrics)
             return
         with tempfile.TemporaryDirectory() as folder:
@@ -140,6 +141,6 @@ class _Checkpoints:
 
 
 def load_state(checkpoint: ray.train.Checkpoint) -> dict[str, Any]:
-    """Return what a checkpoint was made of."""
+    """Return the state that a checkpoint holds."""
     with checkpoint.as_directory() as folder:
         return torch.load(Path(folder, _STATE), map_location="cpu", weights_only=True)  # type: ignore[no-any-return]

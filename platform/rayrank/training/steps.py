@@ -1,9 +1,9 @@
-"""One step of training: forward, backward, clipping and the optimizer's, on a GPU mostly replayed from a recording."""
+"""One training step: forward, backward, gradient clipping and AdamW; on a GPU, CUDA graphs replay most of it."""
 
 import logging
 import time
-from collections.abc import Callable, Hashable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -13,175 +13,187 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
 from rayrank.core.config import PhaseConfig
+from rayrank.core.errors import RayrankError
 from rayrank.models.batches import PackedBatch
 
 logger = logging.getLogger(__name__)
 
-LONG = 60.0
-"""Seconds of training on a GPU after which layers are compiled: that takes half a minute for a small encoder and over a
-minute for BERT-large, and what is over sooner does not wait for it."""
+COMPILE_AFTER = 60.0
+"""Seconds of training on a GPU after which layers are compiled. That takes half a minute for a small encoder and over a
+minute for BERT-large, too long for a training that is over sooner."""
 
-MOST = 32
-"""Shapes of batches that are recorded; each takes a fraction of a second."""
+MAX_GRAPHS = 32
+"""Batch shapes that get a CUDA graph; capturing one takes a fraction of a second."""
 
 
 class Prepared(Protocol):
-    """What a phase's loss is computed from: a named tuple of tensors and numbers, where the model is."""
+    """Collated examples: a named tuple of tensors on the model's device and of numbers."""
 
     @property
     def inputs(self) -> Any:
-        """What the model reads."""
+        """The batch that the model reads."""
 
 
-class Learns(Protocol):
-    """The part of a phase that a step needs."""
+class Objective(Protocol):
+    """What a training step minimises."""
 
     def prepare(self, model: nn.Module, examples: Any) -> Prepared:
-        """Return some examples as the loss takes them."""
+        """Return examples collated on the model's device."""
 
     def loss(self, model: nn.Module, prepared: Any) -> tuple[Tensor, Tensor]:
-        """Return their mean loss, and the scores behind it."""
+        """Return the mean loss of the examples and the scores it was computed from, NaN for an example without one."""
 
 
-class Learner:
-    """Learns batches with a model, one step each."""
+def adamw(model: nn.Module, config: PhaseConfig) -> AdamW:
+    """Return the optimiser; biases, STRM's among them, and layer norms have no weight decay."""
+    decayed: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        (others if parameter.ndim <= 1 or name.endswith("strm_bias") else decayed).append(parameter)
+    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return AdamW(groups, lr=config.lr, fused=True)
 
-    def __init__(self, model: nn.Module, phase: Learns, optimizer: AdamW, config: PhaseConfig) -> None:
-        self._model, self._phase, self._optimizer, self._config = model, phase, optimizer, config
+
+class TrainStep:
+    """Trains a model on one batch a call."""
+
+    def __init__(self, model: nn.Module, objective: Objective, optimizer: AdamW, config: PhaseConfig) -> None:
+        self._model, self._objective, self._optimizer, self._config = model, objective, optimizer, config
         self._device = next(model.parameters()).device
-        # Several workers meet in the midst of a backward, which a recording would have to hold as well.
-        self._may_record = self._device.type == "cuda" and not isinstance(model, DistributedDataParallel)
-        self._recorder: Recorder | None = None
-        self._since: float | None = None
+        # Workers exchange gradients during the backward pass, which a graph would have to capture as well.
+        self._uses_graphs = self._device.type == "cuda" and not isinstance(model, DistributedDataParallel)
+        self._graphs: CudaGraphs | None = None
+        self._first_packed: float | None = None
+        """The time of the first packed batch; infinite once layers are compiled."""
 
-    def __call__(self, examples: Any, seed: int, place: tuple[int, int] = (0, 1)) -> Tensor:
-        """Learn one batch, this rank's share of it, and return the loss and the gradient norm."""
+    def __call__(self, examples: Any, seed: int, rank: int = 0, world: int = 1) -> Tensor:
+        """Train on this rank's share of a batch; return the loss of the batch and the gradient norm."""
         try:
-            return self._step(examples, seed, place)
+            return self._step(examples, seed, rank, world)
         except torch.OutOfMemoryError:
-            if self._recorder is None or not self._recorder.has_begun:
+            if self._graphs is None or not self._graphs.has_captured:
                 raise
-        # Nothing was learnt of this batch: the optimizer has all its memory since the first step.
-        logger.warning("There is not enough memory to record steps; they go on without.")
-        self._may_record, self._recorder = False, None
+        # The weights are unchanged: the optimiser, which has all its memory since the first step, has not run.
+        logger.warning("There is not enough memory for CUDA graphs; training continues without them.")
+        self._uses_graphs, self._graphs = False, None
         self._optimizer.zero_grad()
         torch.cuda.empty_cache()
-        return self._step(examples, seed, place)
+        return self._step(examples, seed, rank, world)
 
-    def _step(self, examples: Any, seed: int, place: tuple[int, int]) -> Tensor:
-        # Dropout too is a function of the step, so that a resumed run draws what the unbroken one drew.
+    def _step(self, examples: Any, seed: int, rank: int, world: int) -> Tensor:
         torch.manual_seed(seed)
-        rank, world = place
-        mine = examples[rank::world]
-        # A last batch smaller than the group: others' gradients wait for this rank's, so it learns nothing, in step.
-        counts = len(mine) > 0
-        mine = mine if counts else examples[:1]
-        micro = self._config.micro_batch_size or len(mine)
+        share = examples[rank::world]
+        # A last batch may have fewer examples than there are ranks. A rank without any still takes part in the
+        # exchange of gradients, with one example of weight 0.
+        has_share = len(share) > 0
+        share = share if has_share else examples[:1]
+        size = self._config.micro_batch_size or len(share)
         total = torch.zeros((), device=self._device)
-        for start in range(0, len(mine), micro):
-            part = mine[start : start + micro]
-            # DDP takes the mean over ranks; weights make that the mean over the batch, whatever the shares.
-            weight = len(part) * world / len(examples) if counts else 0.0
-            prepared = self._phase.prepare(self._model, part)
-            with _meeting_others(self._model, last=start + micro >= len(mine)):
-                total += self._learnt(_Share(prepared, torch.full((), weight, device=self._device)))
-        # The same on all ranks: what one rank stops for, all stop for.
+        for begin in range(0, len(share), size):
+            part = share[begin : begin + size]
+            # DDP takes the mean over ranks; with these weights it is the mean over the batch, however it is shared.
+            weight = len(part) * world / len(examples) if has_share else 0.0
+            prepared = self._objective.prepare(self._model, part)
+            with _gradient_exchange(self._model, is_last=begin + size >= len(share)):
+                total += self._accumulate(_MicroBatch(prepared, torch.full((), weight, device=self._device)))
+        # The same number on all ranks, so that all of them stop if it is NaN.
         total = mean_over_ranks(total)
         norm = nn.utils.clip_grad_norm_(self._model.parameters(), self._config.clip)
         self._optimizer.step()
-        # What is recorded adds to gradients where they are.
-        self._optimizer.zero_grad(set_to_none=self._recorder is None)
+        # A graph adds to gradients at fixed addresses, which have to stay.
+        self._optimizer.zero_grad(set_to_none=self._graphs is None)
         return torch.stack([total, norm])
 
-    def _learnt(self, share: "_Share") -> Tensor:
-        if not isinstance(share.prepared.inputs, PackedBatch):
-            return self._learn(share)
-        self._compile_if_long()
-        if self._recorder is None and self._may_record:
-            self._recorder = Recorder()
-        return self._recorder(self._learn, share) if self._recorder is not None else self._learn(share)
+    def _accumulate(self, batch: "_MicroBatch") -> Tensor:
+        """Add a micro-batch's gradients to those that are there, from a CUDA graph where possible; return its loss."""
+        if not isinstance(batch.prepared.inputs, PackedBatch):
+            return self._backward(batch)
+        self._compile_when_due()
+        if self._graphs is None and self._uses_graphs:
+            self._graphs = CudaGraphs()
+        return self._graphs(self._backward, batch) if self._graphs is not None else self._backward(batch)
 
-    def _learn(self, share: "_Share") -> Tensor:
+    def _backward(self, batch: "_MicroBatch") -> Tensor:
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
-            loss, _ = self._phase.loss(self._model, share.prepared)
-        weighted = loss * share.weight
+            loss, _ = self._objective.loss(self._model, batch.prepared)
+        weighted = loss * batch.weight
         weighted.backward()  # type: ignore[no-untyped-call]
         return weighted.detach()
 
-    def _compile_if_long(self) -> None:
+    def _compile_when_due(self) -> None:
         now = time.monotonic()
-        self._since = self._since or now
-        if now - self._since > LONG:
+        self._first_packed = self._first_packed or now
+        if now - self._first_packed > COMPILE_AFTER:
             self.compile()
 
     def compile(self) -> None:
-        """Compile the model's layers; training does so by itself when it goes on for long."""
-        self._since = float("inf")
+        """Compile the model's layers now; without this call that happens after COMPILE_AFTER seconds."""
+        self._first_packed = float("inf")
         plain_model(self._model).encoder.compile_for_training()
-        if self._recorder is not None:
-            self._recorder.forget()
+        if self._graphs is not None:
+            self._graphs.clear()
 
 
-class _Share(NamedTuple):
-    """Examples that are learnt at once, and what their mean loss counts for in the batch's."""
+class _MicroBatch(NamedTuple):
+    """Examples that go through the model at once, and the weight of their mean loss in the batch's."""
 
     prepared: Any
     weight: Tensor
 
 
-class Recorder:
-    """Does work on a GPU again by replaying its kernels, where the shape of what is given was seen before.
+class CudaGraphs:
+    """Captures GPU work as a CUDA graph for each shape of its argument, and replays it when the shape comes again.
 
-    A CPU takes longer to call the kernels of a small batch one by one than a GPU to run them.
+    Launching the kernels of a small batch one by one takes a CPU longer than the GPU needs to run them.
     """
 
     def __init__(self) -> None:
-        self.has_begun = False
-        """Whether anything was recorded, or tried to be."""
-        self.forget()
+        self.has_captured = False
+        """Whether a capture was tried."""
+        self.clear()
 
-    def forget(self) -> None:
-        """Begin anew: the work is done by other kernels from now on."""
+    def clear(self) -> None:
+        """Drop all graphs, because the work consists of other kernels from now on."""
         self._seen: set[Hashable] = set()
-        self._recorded: dict[Hashable, tuple[torch.cuda.CUDAGraph, Any, Tensor]] = {}
-        # Recordings run one after another, so that one may use the memory of another.
+        self._graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Any, Tensor]] = {}
+        # One memory pool for all graphs, because they never run at the same time.
         self._pool = torch.cuda.graph_pool_handle()
 
-    def __call__(self, work: Callable[[Any], Tensor], given: Any) -> Tensor:
-        """Return what the work returns, always the same work; the next overwrites it.
+    def __call__(self, work: Callable[[Any], Tensor], argument: Any) -> Tensor:
+        """Return the result of the work, which must be the same at every call; the next call overwrites the result.
 
-        Work may leave nothing behind but numbers changed in place.
+        The work may have no effect but changing tensors in place.
         """
-        shape = tuple(map(_shape, _leaves(given)))
-        if shape not in self._recorded:
-            if shape not in self._seen or len(self._recorded) == MOST:
-                # The first time as it is: kernels are loaded and compiled, which cannot be recorded.
+        shape = tuple(map(_shape, _leaves(argument)))
+        if shape not in self._graphs:
+            if shape not in self._seen or len(self._graphs) == MAX_GRAPHS:
+                # The first time loads and compiles kernels, which cannot be captured.
                 self._seen.add(shape)
-                return work(given)
-            self._recorded[shape] = self._record(work, given)
-        graph, places, result = self._recorded[shape]
-        for place, value in zip(_leaves(places), _leaves(given), strict=True):
+                return work(argument)
+            self._graphs[shape] = self._capture(work, argument)
+        graph, inputs, result = self._graphs[shape]
+        for place, value in zip(_leaves(inputs), _leaves(argument), strict=True):
             if isinstance(place, Tensor):
                 place.copy_(value)
         graph.replay()
         return result
 
-    def _record(self, work: Callable[[Any], Tensor], given: Any) -> tuple[torch.cuda.CUDAGraph, Any, Tensor]:
-        self.has_begun = True
-        places, graph = _copied(given), torch.cuda.CUDAGraph()
-        # Other threads of the process may go on using the GPU meanwhile.
+    def _capture(self, work: Callable[[Any], Tensor], argument: Any) -> tuple[torch.cuda.CUDAGraph, Any, Tensor]:
+        self.has_captured = True
+        inputs, graph = _cloned(argument), torch.cuda.CUDAGraph()
+        # thread_local: other threads of the process may use the GPU meanwhile.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            result = work(places)
-        return graph, places, result
+            result = work(inputs)
+        return graph, inputs, result
 
 
 def _leaves(tree: Any) -> list[Any]:
     return [leaf for part in tree for leaf in _leaves(part)] if isinstance(tree, tuple) else [tree]
 
 
-def _copied(tree: Any) -> Any:
+def _cloned(tree: Any) -> Any:
     if isinstance(tree, tuple):
-        return type(tree)(*map(_copied, tree))
+        return type(tree)(*map(_cloned, tree))
     return tree.clone() if isinstance(tree, Tensor) else tree
 
 
@@ -189,19 +201,44 @@ def _shape(leaf: Any) -> Hashable:
     return (leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else leaf
 
 
-def _meeting_others(model: nn.Module, last: bool) -> AbstractContextManager[None]:
-    """Gradients of a batch's pieces add up on each rank and are exchanged once, with the last."""
-    if last or not isinstance(model, DistributedDataParallel):
+def _gradient_exchange(model: nn.Module, is_last: bool) -> AbstractContextManager[None]:
+    """Let ranks exchange gradients once a batch, with its last micro-batch; before it they add up on each rank."""
+    if is_last or not isinstance(model, DistributedDataParallel):
         return nullcontext()
     return model.no_sync()
 
 
+def rank_and_world() -> tuple[int, int]:
+    """Return this worker's number and the number of workers."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
 def mean_over_ranks(value: Tensor) -> Tensor:
-    """Return the mean of what all ranks have, the same on each."""
+    """Return the mean of a tensor over all ranks, the same on each."""
     if dist.is_initialized():
         dist.all_reduce(value)
         value = value / dist.get_world_size()
     return value
+
+
+@contextmanager
+def same_error_on_all_ranks() -> Iterator[None]:
+    """Raise on every rank the error that the block raises on one of them, else the others would wait for that rank.
+
+    The block must not communicate with other ranks.
+    """
+    mine: RayrankError | None = None
+    try:
+        yield
+    except RayrankError as error:
+        mine = error
+    errors: list[RayrankError | None] = [mine]
+    if dist.is_initialized():
+        errors = [None] * dist.get_world_size()
+        dist.all_gather_object(errors, mine)
+    for raised in errors:
+        if raised is not None:
+            raise raised
 
 
 def plain_model(model: nn.Module) -> Any:

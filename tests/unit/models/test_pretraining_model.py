@@ -9,7 +9,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch.nn import functional
-from transformers import BertConfig, BertForPreTraining, BertModel, ElectraConfig, ElectraModel
+from transformers import (
+    BertConfig,
+    BertForPreTraining,
+    BertModel,
+    ElectraConfig,
+    ElectraModel,
+    RobertaConfig,
+    RobertaModel,
+)
 
 from rayrank.core.config import EncoderConfig, PipelineConfig, PretrainConfig
 from rayrank.core.errors import ConfigError
@@ -105,8 +113,22 @@ def test_inputs_longer_than_the_encoder_supports_are_refused(tmp_path: Path) -> 
     config = saved_folder(tmp_path, BertModel(tiny_config()))
     longer = config.model_copy(update={"pretrain": PretrainConfig(length=LENGTH + 1)})
 
-    with pytest.raises(ConfigError, match=r"pretrain\.length=33 is more than the 32 positions"):
+    with pytest.raises(ConfigError, match=r"pretrain\.length=33 cannot be used: .* reads 32 word pieces at most"):
         build(longer, None)
+
+
+def test_the_two_positions_that_roberta_reserves_are_not_for_pieces(tmp_path: Path) -> None:
+    sizes = {name: getattr(tiny_config(), name) for name in ("vocab_size", "hidden_size", "num_attention_heads")}
+    roberta = RobertaModel(RobertaConfig(**sizes, num_hidden_layers=1, max_position_embeddings=LENGTH, pad_token_id=1))
+    config = saved_folder(tmp_path, roberta)
+    fits = config.model_copy(update={"pretrain": PretrainConfig(length=LENGTH - 2)})
+
+    with pytest.raises(ConfigError, match=r"pretrain\.length=32 cannot be used: .* reads 30 word pieces at most"):
+        build(config, None)
+
+    ids = torch.full((2, LENGTH - 2), 7)
+    batch = PaddedBatch(ids, torch.ones_like(ids), torch.zeros_like(ids))
+    build(fits, None)(batch, torch.tensor([3]), torch.tensor([7]))
 
 
 @pytest.mark.parametrize("strm", [False, True])

@@ -14,8 +14,7 @@ from rayrank.models.encoder import Encoder
 from rayrank.models.reranker import Reranker
 from rayrank.text.ragged import Ragged
 from rayrank.text.template import Template
-from rayrank.training.data import Split, TrainingData
-from rayrank.training.phases import Inputs
+from rayrank.training.data import Inputs, Split, TrainingData
 
 NUM_QUERIES, WORDS = 24, 12
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from rayrank.core.artifacts import Store
 from rayrank.core.config import NoiseConfig, PipelineConfig
 from rayrank.core.records import CANDIDATES, JUDGMENTS
-from rayrank.training.setups import denoised
+from rayrank.training.phases.listwise import filtered_candidates
 
 
 def test_a_candidate_that_was_judged_irrelevant_stays_in_its_list(tmp_path: Path) -> None:
@@ -19,8 +19,8 @@ def test_a_candidate_that_was_judged_irrelevant_stays_in_its_list(tmp_path: Path
     for stage, name, table in (("corpus", "judgments", judgments), ("noise", "train/part-00000", scored)):
         artifact = store.artifact(stage, config)
         artifact.write_table(f"{name}.parquet", table)
-        store.finish(artifact, config, time.monotonic(), {})
+        store.finish(artifact, config, time.monotonic(), {}, stage)
 
-    (left,) = denoised(config, store)
+    (left,) = filtered_candidates(config, store)
 
     assert left["passage_id"].to_pylist() == ["relevant", "irrelevant", "low"]

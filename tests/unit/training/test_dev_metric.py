@@ -6,15 +6,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from rayrank.text.pairs import Ragged
 from torch import nn
 
-from rayrank.core.config import ListwiseConfig, PointwiseConfig
+from rayrank.core.config import ListwiseConfig, PointwiseConfig, TrainingConfig
 from rayrank.core.records import JUDGMENTS
 from rayrank.measure.metrics import MRR_10, Measure
-from rayrank.training import phases
-from rayrank.training.data import Split, TrainingData
-from rayrank.training.phases import Inputs, Listwise, Pointwise, dev_metric
+from rayrank.text.ragged import Ragged
+from rayrank.training.data import Inputs, Split, TrainingData
+from rayrank.training.phases import fine_tuning
+from rayrank.training.phases.fine_tuning import dev_metric
+from rayrank.training.phases.listwise import Listwise
+from rayrank.training.phases.pointwise import Pointwise
 
 # The scorer ranks q0's passages p1, p0, p2 and q1's p2, p1; q9 is not a dev query.
 JUDGED = [("q0", "p0", 3), ("q0", "p1", 1), ("q0", "p2", 0), ("q1", "p1", 2), ("q1", "p2", 1), ("q9", "p0", 3)]
@@ -50,11 +52,15 @@ def test_metrics_on_dev_are_worked_by_hand(data: TrainingData) -> None:
 def test_both_phases_select_weights_by_the_measure_they_are_given(
     phase: Any, config: Any, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(phases, "snapshot", lambda model: model)
-    monkeypatch.setattr(phases, "Scorer", lambda model, texts: lambda queries, passages: passages.astype(np.float32))
+    monkeypatch.setattr(fine_tuning, "scoring_copy", lambda model: model)
+    monkeypatch.setattr(fine_tuning, "Scorer", lambda model, texts: lambda queries, rows: rows.astype(np.float32))
 
     dev = inputs.data.splits["dev"]
-    found = [phase(inputs, config, 13, Measure(name)).evaluate(nn.Identity()) for name in ("MRR@10", "nDCG@5", "P@1")]
+    measured = [
+        phase(inputs, config, TrainingConfig(), Measure(name)).evaluate(nn.Identity())
+        for name in ("MRR@10", "nDCG@5", "P@1")
+    ]
+    found = [total / count for total, count in measured]
 
     # The one positive of each query is ranked by its row among the candidates' rows.
     ranks = [int((dev.candidates[row] > dev.positives[row][0]).sum()) + 1 for row in range(len(dev.queries))]

@@ -1,6 +1,7 @@
 """Which queries are trained on and which are measured."""
 
 import numpy as np
+import pytest
 
 from rayrank.text.ragged import Ragged
 from rayrank.training.data import Split, hold_out
@@ -22,6 +23,13 @@ def test_a_dev_split_is_thinned_evenly_and_train_left_whole() -> None:
 
     assert held["dev"].queries.tolist() == [100, 110, 120, 130, 140]
     assert len(held["train"].queries) == 100
+
+
+@pytest.mark.parametrize("num_dev", [None, 50, 500])
+def test_without_a_limit_all_dev_queries_are_measured(num_dev: int | None) -> None:
+    held = hold_out({"train": split(range(100)), "dev": split(range(100, 150))}, num_dev)
+
+    assert held["dev"].queries.tolist() == list(range(100, 150))
 
 
 def test_without_a_dev_split_a_tenth_of_train_takes_its_place() -> None:

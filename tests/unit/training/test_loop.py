@@ -19,8 +19,11 @@ from transformers import BertConfig, BertModel
 from rayrank.core.config import ListwiseConfig, PhaseConfig, PointwiseConfig, StrmConfig, TrainingConfig
 from rayrank.core.errors import TrainingStopped
 from rayrank.models.encoder import Encoder
-from rayrank.training.loop import Log, State, _groups, fit
-from rayrank.training.phases import Inputs, Listwise, Pointwise
+from rayrank.training.data import Inputs
+from rayrank.training.loop import Log, State, fit
+from rayrank.training.phases.listwise import Listwise
+from rayrank.training.phases.pointwise import Pointwise
+from rayrank.training.steps import adamw
 
 from .conftest import tiny_model
 
@@ -47,9 +50,9 @@ class Kept:
 
 def phase_of(inputs: Inputs, config: PhaseConfig) -> Pointwise | Listwise:
     if isinstance(config, ListwiseConfig):
-        return Listwise(inputs, config, seed=3)
+        return Listwise(inputs, config, TrainingConfig(seed=3))
     assert isinstance(config, PointwiseConfig)
-    return Pointwise(inputs, config, seed=3)
+    return Pointwise(inputs, config, TrainingConfig(seed=3))
 
 
 def train(
@@ -113,9 +116,9 @@ def test_what_a_checkpoint_knows_of_was_told_before_it_and_measuring_is_not_coun
     told: list[int] = []
 
     class Slow(Listwise):
-        def evaluate(self, model: nn.Module) -> float:
+        def evaluate(self, model: nn.Module, rank: int = 0, world: int = 1) -> tuple[float, int]:
             time.sleep(0.5)
-            return 0.5
+            return 0.5, 1
 
     class Later(Kept):
         def save(self, state: dict[str, Any], log: Log) -> None:
@@ -143,7 +146,7 @@ def test_biases_do_not_decay_those_of_strm_among_them() -> None:
     )
     assert encoder.strm_bias is not None
 
-    decayed, others = (group["params"] for group in _groups(encoder, 0.1))
+    decayed, others = (group["params"] for group in adamw(encoder, POINTWISE).param_groups)
 
     assert any(weights is encoder.strm_bias for weights in others)
     assert all(weights.ndim == 2 for weights in decayed)
@@ -173,7 +176,7 @@ def test_dropout_is_on_from_the_first_step_whatever_mode_a_model_comes_in(inputs
 
     learning = tiny_model(2, 0.1).eval()
     fit(
-        learning, Watched(inputs, POINTWISE, seed=3), POINTWISE, training=TrainingConfig(seed=1),
+        learning, Watched(inputs, POINTWISE, TrainingConfig(seed=3)), POINTWISE, training=TrainingConfig(seed=1),
         device=torch.device("cpu"), checkpoint=Kept(), log=lambda line: None,
     )  # fmt: skip
 
@@ -249,19 +252,29 @@ def test_a_gradient_that_is_no_number_stops_before_it_is_saved(inputs: Inputs) -
 
     with pytest.raises(TrainingStopped, match=r"The gradient at step 0 is nan: lower the learning rate \(now 0\.001\)"):
         fit(
-            tiny_model(1, 0.0), Broken(inputs, LISTWISE, seed=3), LISTWISE, training=TrainingConfig(seed=1),
-            device=torch.device("cpu"), checkpoint=kept, log=lambda line: None, save_every=1,
+            tiny_model(1, 0.0), Broken(inputs, LISTWISE, TrainingConfig(seed=3)), LISTWISE,
+            training=TrainingConfig(seed=1), device=torch.device("cpu"), checkpoint=kept, log=lambda line: None,
+            save_every=1,
         )  # fmt: skip
 
     assert kept.load() is None
 
 
 @pytest.mark.parametrize("config", [POINTWISE, LISTWISE], ids=["pointwise", "listwise"])
-def test_scores_that_are_all_alike_stop_with_a_diagnosis_though_dropout_makes_them_differ(
+def test_collapsed_scores_stop_the_training_though_dropout_makes_them_differ(
     inputs: Inputs, config: PhaseConfig
 ) -> None:
-    with pytest.raises(TrainingStopped, match=r"The scores collapsed: at step \d+ everything gets the same score"):
-        train(inputs, config.model_copy(update={"lr": 0.3, "epochs": 60}), Kept())
+    torch.manual_seed(0)
+    model = tiny_model(1 if config is LISTWISE else 2, dropout=0.1)
+    # Scores that differ much at first: those of a fresh head are nearly equal.
+    nn.init.normal_(model.head.weight)
+    config = config.model_copy(update={"lr": 0.3, "epochs": 20})
+
+    with pytest.raises(TrainingStopped, match=r"The scores collapsed: at step \d+ all inputs get the same score"):
+        fit(
+            model, phase_of(inputs, config), config, training=TrainingConfig(seed=1), device=torch.device("cpu"),
+            checkpoint=Kept(), log=lambda line: None,
+        )  # fmt: skip
 
 
 def test_no_positive_is_ever_among_the_negatives(inputs: Inputs) -> None:
@@ -273,6 +286,20 @@ def test_no_positive_is_ever_among_the_negatives(inputs: Inputs) -> None:
         assert all((passage in positives[query]) == (label == 1) for query, passage, label in pointwise.examples(epoch))
         for query, passages, labels in listwise.examples(epoch):
             assert all((p in positives[query]) == (y == 1) for p, y in zip(passages, labels, strict=True) if y >= 0)
+
+
+def test_listwise_draws_other_negatives_than_pointwise(inputs: Inputs) -> None:
+    # Two of six negatives each, so that many queries can differ.
+    pointwise = phase_of(inputs, POINTWISE.model_copy(update={"negatives": 2}))
+    listwise = phase_of(inputs, LISTWISE.model_copy(update={"negatives": 2}))
+
+    pairs, lists = pointwise.examples(0), listwise.examples(0)
+
+    drawn: dict[int, set[int]] = {query: set(passages[labels == 0].tolist()) for query, passages, labels in lists}
+    shared = [drawn[query] == set(pairs[(pairs[:, 0] == query) & (pairs[:, 2] == 0), 1].tolist()) for query in drawn]
+    assert len(shared) == 16
+    assert sum(shared) < 6
+    assert [query for query, *_ in lists] != list(dict.fromkeys(pairs[:, 0].tolist()))
 
 
 def test_each_epoch_draws_anew(inputs: Inputs) -> None:

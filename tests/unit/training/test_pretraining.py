@@ -11,10 +11,11 @@ from transformers import PreTrainedTokenizerFast
 
 from rayrank.core.config import MINILM, PretrainConfig
 from rayrank.core.errors import ConfigError
+from rayrank.models.pretraining import IGNORED, NEXT
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Ragged
 from rayrank.text.sentences import ENDS
-from rayrank.training.pretraining import Batch, Pretraining, Vocabulary
+from rayrank.training.phases.pretrain import Batch, Pretraining, Vocabulary
 
 PAD, CLS, SEP, MASK, UNKNOWN, FIRST = range(6)
 LENGTH = 32
@@ -56,17 +57,17 @@ def traced() -> Traced:
     return Traced(3000)
 
 
-def restored(batch: Batch) -> Iterator[tuple[list[int], list[int], bool]]:
-    """The two halves of each example with nothing masked, and whether they belong together."""
+def restored(batch: Batch) -> Iterator[tuple[list[int], list[int], bool | None]]:
+    """The two halves of each example with nothing masked, and whether they belong together; None with one half."""
     ids = batch.inputs.ids.clone()
     ids.view(-1)[batch.masked] = batch.labels
-    for row, present, types, is_next in zip(ids, *batch.inputs[1:], batch.is_next.tolist(), strict=True):
+    for row, present, types, label in zip(ids, *batch.inputs[1:], batch.nsp_labels.tolist(), strict=True):
         pieces, kinds = row[: present.sum()].tolist(), types[: present.sum()].tolist()
         middle = pieces.index(SEP)
         assert row[present.sum() :].eq(PAD).all()
-        assert (pieces[0], pieces[-1], pieces.count(SEP)) == (CLS, SEP, 2)
+        assert (pieces[0], pieces[-1], pieces.count(SEP)) == (CLS, SEP, 1 if label == IGNORED else 2)
         assert kinds == [0] * (middle + 1) + [1] * (len(pieces) - middle - 1)
-        yield pieces[1:middle], pieces[middle + 1 : -1], is_next
+        yield pieces[1:middle], pieces[middle + 1 : -1], None if label == IGNORED else label == NEXT
 
 
 def test_halves_meet_at_sentences_and_a_false_second_half_is_another_passages(traced: Traced) -> None:
@@ -75,6 +76,8 @@ def test_halves_meet_at_sentences_and_a_false_second_half_is_another_passages(tr
     found = list(restored(phase.batch(examples)))
 
     for (_, row), (first, second, is_next) in zip(examples.tolist(), found, strict=True):
+        if is_next is None:
+            continue
         (row_a, begin_a), (row_b, begin_b) = traced.place[first[0]], traced.place[second[0]]
         middle = begin_a + len(first)
         assert row_a == row
@@ -88,17 +91,20 @@ def test_halves_meet_at_sentences_and_a_false_second_half_is_another_passages(tr
 
 def test_half_of_the_pairs_are_true(traced: Traced) -> None:
     phase = traced.phase()
-    share = phase.batch(phase.examples(0)).is_next.double().mean()
+    labels = phase.batch(phase.examples(0)).nsp_labels
+    of_pairs = labels[labels != IGNORED]
 
     # Four standard deviations.
-    assert abs(share - 0.5) < 4 * 0.5 / math.sqrt(phase.num_examples())
+    assert abs((of_pairs == NEXT).double().mean() - 0.5) < 4 * 0.5 / math.sqrt(len(of_pairs))
 
 
 def test_long_halves_are_cut_at_their_far_ends_and_keep_a_fair_share(traced: Traced) -> None:
     phase = traced.phase()
     cut = 0
 
-    for first, second, _ in restored(phase.batch(phase.examples(0))):
+    for first, second, is_next in restored(phase.batch(phase.examples(0))):
+        if is_next is None:
+            continue
         (_, begin), (row_b, begin_b) = traced.place[first[0]], traced.place[second[0]]
         whole_a, whole_b = begin == 0, begin_b + len(second) == len(traced.rows[row_b])
         assert len(first) + len(second) + 3 <= LENGTH
@@ -116,7 +122,7 @@ def test_the_share_of_masked_pieces_and_what_becomes_of_them(traced: Traced) -> 
 
     put, labels = batch.inputs.ids.view(-1)[batch.masked], batch.labels
     maskable = (batch.inputs.ids >= FIRST).sum() + (put == MASK).sum()
-    counts = torch.bincount(batch.of_example, minlength=len(batch.is_next))
+    counts = torch.bincount(batch.of_example, minlength=len(batch.nsp_labels))
     other = (put != MASK) & (put != labels)
     assert (labels >= FIRST).all()
     assert ((put == MASK) | (put >= FIRST)).all()
@@ -169,15 +175,15 @@ def test_an_example_is_the_same_in_whatever_batch_it_is(traced: Traced) -> None:
         assert torch.equal(alone.labels, together.labels[together.of_example == place])
 
 
-def test_held_out_passages_are_never_learnt_from(traced: Traced) -> None:
+def test_held_out_passages_are_never_trained_on(traced: Traced) -> None:
     phase = traced.phase()
     held = set(phase.held_out()[:, 1].tolist())
-    splittable = {row for row, starts in enumerate(traced.starts) if len(starts) > 1}
+    num_single = sum(len(starts) == 1 for starts in traced.starts)
 
-    assert len(held) == len(splittable) // 50
+    assert len(held) == (3000 - num_single) // 50 + max(16, num_single // 50)
     for epoch in range(3):
         examples = phase.examples(epoch)
-        assert sorted(examples[:, 1].tolist()) == sorted(splittable - held)
+        assert sorted(examples[:, 1].tolist()) == sorted(set(range(3000)) - held)
         pieces = {piece for first, second, _ in restored(phase.batch(examples)) for piece in (*first, *second)}
         assert held.isdisjoint({traced.place[piece][0] for piece in pieces})
     assert same(phase.batch(phase.held_out()), traced.phase(length=LENGTH).batch(phase.held_out()))
@@ -194,9 +200,57 @@ def test_enough_is_held_out_and_not_too_much(num_passages: int, held: int) -> No
     assert phase.num_examples() == num_passages - held == len(phase.examples(0))
 
 
-def test_a_corpus_without_sentences_is_refused_with_the_way_out() -> None:
-    with pytest.raises(ConfigError, match=r"the corpus has 0: set pretrain\.enabled=false"):
-        Pretraining(Ragged.of([[FIRST] * 9] * 50), vocabulary(np.zeros(40, np.uint8)), CONFIG, 1)
+def test_a_passage_of_one_sentence_is_read_alone_and_has_masked_pieces_only(traced: Traced) -> None:
+    phase = traced.phase()
+    single = {row for row, starts in enumerate(traced.starts) if len(starts) == 1}
+    examples = phase.examples(0)
+    batch = phase.batch(examples)
+
+    read_alone = {}
+    for (_, row), (first, second, is_next) in zip(examples.tolist(), restored(batch), strict=True):
+        assert (is_next is None) == (row in single)
+        if is_next is None:
+            read_alone[row] = first
+            assert second == []
+    assert read_alone == {row: traced.rows[row] for row in read_alone}
+    assert len(read_alone) == len(single) - 16
+    masked = torch.bincount(batch.of_example, minlength=len(examples))
+    assert masked[batch.nsp_labels == IGNORED].min() >= 1
+    assert phase.facts() == {"num_one_sentence": len(single)}
+
+
+def test_each_epoch_reads_another_window_of_a_long_passage_without_sentences() -> None:
+    phase = Pretraining(
+        Ragged.of([list(range(FIRST, FIRST + 100))] * 4), vocabulary(np.zeros(FIRST + 100, np.uint8)), CONFIG, 1
+    )
+    windows = [next(restored(phase.batch(phase.examples(epoch)[:1])))[0] for epoch in range(20)]
+
+    assert all(len(window) == LENGTH - 2 for window in windows)
+    assert all(window == list(range(window[0], window[0] + LENGTH - 2)) for window in windows)
+    assert len({window[0] for window in windows}) > 10
+
+
+@pytest.mark.parametrize("num_paired", [0, 1, 3, 4])
+def test_a_corpus_with_too_few_passages_of_several_sentences_has_masked_words_only(num_paired: int) -> None:
+    table = np.array([0] * (FIRST + 1) + [ENDS], np.uint8)
+    two_sentences, one_sentence = [FIRST] * 3 + [FIRST + 1] + [FIRST] * 4, [FIRST] * 9
+    rows = [two_sentences] * num_paired + [one_sentence] * 40
+
+    phase = Pretraining(Ragged.of(rows), vocabulary(table), CONFIG, 1)
+
+    labels = phase.batch(np.concatenate([phase.examples(0), phase.held_out()])).nsp_labels
+    facts = phase.facts()
+    assert (labels != IGNORED).sum() == (4 if num_paired == 4 else 0)
+    assert len(labels) == len(rows)
+    assert facts["num_one_sentence"] == 40
+    assert ("findings" not in facts) == (num_paired == 4)
+    if num_paired < 4:
+        assert facts["findings"][0].startswith("pretrain: masked words only, no next sentences: fewer than 4 passages")
+
+
+def test_a_corpus_of_one_passage_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"at least 2 passages .* the corpus has 1: set pretrain\.enabled=false"):
+        Pretraining(Ragged.of([[FIRST] * 9, []]), vocabulary(np.zeros(40, np.uint8)), CONFIG, 1)
 
 
 def test_a_tokenizer_tells_what_examples_are_made_of() -> None:

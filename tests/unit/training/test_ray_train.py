@@ -1,9 +1,8 @@
-"""What a worker and the driver say to each other, without Ray: queues of the standard library stand in for its own."""
+"""Messages between a worker and the driver, without Ray: queues of the standard library replace those of Ray."""
 
 import logging
 import pickle
 import queue
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,8 +18,8 @@ from rayrank.core.config import ListwiseConfig, ResourcesConfig, TrainingConfig
 from rayrank.core.errors import TrainingStopped
 from rayrank.training import ray_worker
 from rayrank.training.loop import Log
-from rayrank.training.ray_train import Report, WholeJson, _followed
-from rayrank.training.ray_worker import _wanted, work
+from rayrank.training.ray_train import AtomicJson, Report, follow
+from rayrank.training.ray_worker import Driver, await_decision, run_worker
 
 
 class Queue(queue.Queue[Any]):
@@ -34,55 +33,77 @@ class Queue(queue.Queue[Any]):
         """A queue of Ray's is an actor that has to be ended."""
 
 
-class History(nullcontext[None]):
-    def __init__(self, fails: bool = False) -> None:
-        super().__init__()
-        self.fails = fails
+class History:
+    """A log on a disk that may be full."""
+
+    def __init__(self, *fails: str) -> None:
+        self._fails = fails
+
+    def _try(self, what: str) -> None:
+        if what in self._fails:
+            raise OSError(f"disk full: cannot {what}")
+
+    def open(self) -> None:
+        self._try("open")
 
     def add(self, line: Log) -> None:
-        if self.fails:
-            raise OSError("disk full")
+        self._try("add")
+
+    def close(self) -> None:
+        self._try("close")
 
 
 def line(step: int, dev: float | None = 0.5) -> dict[str, Any]:
     return asdict(Log(step, 40, loss=1.0, lr=1e-4, grad_norm=1.0, examples_per_s=1.0, dev=dev))
 
 
-def followed(board: Queue, answers: Queue | None, history: History, report: Report | None) -> Any:
-    return _followed(board, answers, history, "listwise", report)  # type: ignore[arg-type]
+def queues() -> Any:
+    return Driver(Queue(), Queue())  # type: ignore[arg-type]
 
 
-def lost(told: Log) -> bool:
+def following(driver: Driver, history: History, report: Report | None) -> Any:
+    return follow(driver, history, "listwise", report)  # type: ignore[arg-type]
+
+
+def lost(measured: Log) -> bool:
     raise ray.exceptions.RayActorError
 
 
-@pytest.mark.parametrize(("history", "report"), [(History(), lost), (History(fails=True), lambda told: True)])
-def test_workers_go_on_where_the_follower_fails(
+@pytest.mark.parametrize(("history", "report"), [(History(), lost), (History("add"), lambda measured: True)])
+def test_workers_continue_where_logging_or_reporting_fails(
     history: History, report: Report, caplog: pytest.LogCaptureFixture
 ) -> None:
-    board, answers = Queue(), Queue()
-    with caplog.at_level(logging.ERROR), followed(board, answers, history, report):
+    driver = queues()
+    with caplog.at_level(logging.ERROR), following(driver, history, report):
         for step in (10, 20):
-            board.put(line(step))
-            assert _wanted(answers, step, first=True)  # type: ignore[arg-type]
-    assert "what step 10 measured could not be told; training goes on" in caplog.text
-    assert "what step 20 measured" in caplog.text
+            driver.messages.put(line(step))
+            assert await_decision(driver.decisions, step, is_first=True)
+    assert "step 10 could not be logged; training continues" in caplog.text
+    assert "step 20 could not be logged" in caplog.text
 
 
-def test_every_measurement_has_its_own_answer_whoever_died_before_hearing_one() -> None:
-    board, answers = Queue(), Queue()
-    with followed(board, answers, History(), lambda told: told.step != 30):
-        # The worker that says this dies, and the next one starts again before it.
-        board.put(line(20))
+def test_a_log_that_cannot_be_opened_fails_the_training_before_it_starts() -> None:
+    driver = queues()
+    driver.messages.put(line(10))
+
+    with pytest.raises(OSError, match="disk full: cannot open"), following(driver, History("open"), lambda line: True):
+        await_decision(driver.decisions, 10, is_first=True)
+
+
+def test_every_measurement_has_its_own_decision_though_a_worker_died_before_reading_one() -> None:
+    driver = queues()
+    with following(driver, History(), lambda measured: measured.step != 30):
+        # The worker that sends this dies, and its successor starts again before that step.
+        driver.messages.put(line(20))
         for step in (10, 20):
-            board.put(line(step))
-            assert _wanted(answers, step, first=True)  # type: ignore[arg-type]
-        board.put(line(25, dev=None))
-        board.put(line(30))
-        assert not _wanted(answers, 30, first=True)  # type: ignore[arg-type]
+            driver.messages.put(line(step))
+            assert await_decision(driver.decisions, step, is_first=True)
+        driver.messages.put(line(25, dev=None))
+        driver.messages.put(line(30))
+        assert not await_decision(driver.decisions, 30, is_first=True)
 
 
-def test_a_batch_that_does_not_fit_is_the_sentence_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_does_not_fit_into_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def fit(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
@@ -92,8 +113,9 @@ def test_a_batch_that_does_not_fit_is_the_sentence_that_says_so(monkeypatch: pyt
     monkeypatch.setattr(ray_worker.ray.train, "get_context", lambda: context)
     monkeypatch.setattr(ray_worker.ray.train.torch, "get_device", lambda: torch.device("cpu"))
     monkeypatch.setattr(ray_worker.ray, "get_runtime_context", lambda: cores)
-    board: Any = Queue()
+    driver = queues()
     resources = ResourcesConfig(train_gpus=0.25)
+    phase = SimpleNamespace(facts=dict)
 
     with (
         pytest.raises(
@@ -101,16 +123,16 @@ def test_a_batch_that_does_not_fit_is_the_sentence_that_says_so(monkeypatch: pyt
             match=r"^A batch does not fit into the memory of cpu: set micro_batch_size of this phase to less than 8, "
             r"or raise resources\.train_gpus=0\.25: a worker has that share of the memory\.$",
         ),
-        followed(board, None, History(), None),
+        following(driver, History(), None),
     ):
-        work(
-            lambda: (torch.nn.Linear(1, 1), SimpleNamespace()),  # type: ignore[arg-type,return-value]
-            ListwiseConfig(batch_size=8), TrainingConfig(), resources, board, None,
+        run_worker(
+            lambda: (torch.nn.Linear(1, 1), phase),  # type: ignore[arg-type,return-value]
+            ListwiseConfig(batch_size=8), TrainingConfig(), resources, driver,
         )  # fmt: skip
 
 
-def test_a_list_of_checkpoints_stays_whole_until_the_next_one_is(tmp_path: Path) -> None:
-    storage = pyarrow.fs.PyFileSystem(WholeJson(Artifact(str(tmp_path), "listwise", "1a2b")))
+def test_a_list_of_checkpoints_is_replaced_atomically(tmp_path: Path) -> None:
+    storage = pyarrow.fs.PyFileSystem(AtomicJson(Artifact(str(tmp_path), "listwise", "1a2b")))
     there = pickle.loads(pickle.dumps(storage))  # Ray Train's controller is another process
     there.create_dir(str(tmp_path / "listwise/1a2b/checkpoints"))
     file = tmp_path / "listwise/1a2b/checkpoints/checkpoint_manager_snapshot.json"

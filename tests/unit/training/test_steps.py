@@ -1,4 +1,4 @@
-"""Steps: rows have few shapes, and what is replayed on a GPU is what was done there before."""
+"""Training steps: packed rows have few shapes, and CUDA graphs train as the kernels that they replay."""
 
 import copy
 from typing import Any
@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from rayrank.core.config import ListwiseConfig, PhaseConfig, PointwiseConfig
+from rayrank.core.config import ListwiseConfig, PhaseConfig, PointwiseConfig, TrainingConfig
 from rayrank.models.batches import PairTexts, RowShape, pack
 from rayrank.text.ragged import Ragged
 from rayrank.training import steps
-from rayrank.training.phases import Inputs, Listwise, Pointwise
-from rayrank.training.steps import Learner
+from rayrank.training.data import Inputs
+from rayrank.training.phases.listwise import Listwise
+from rayrank.training.phases.pointwise import Pointwise
+from rayrank.training.steps import TrainStep
 from tests.unit.models import conftest as modeling
 
 CPU = torch.device("cpu")
@@ -69,28 +71,27 @@ def test_packing_a_rectangle_changes_neither_states_nor_gradients(form: str) -> 
     assert torch.equal(batch.seq, source.packed_for_training(queries, passages, CPU).seq)
 
 
-def learner_of(model: nn.Module, inputs: Inputs, config: PhaseConfig, of: Any = None) -> tuple[Learner, Any]:
-    """Return what learns, and a batch."""
+def step_of(model: nn.Module, inputs: Inputs, config: PhaseConfig, of: Any = None) -> tuple[TrainStep, Any]:
+    """Return the training step of a phase, and a batch."""
     of = of or (Listwise if isinstance(config, ListwiseConfig) else Pointwise)
-    phase = of(inputs, config, seed=3)
-    learner = Learner(model, phase, torch.optim.AdamW(model.parameters(), 1e-3, fused=True), config)
-    return learner, phase.examples(0)[: config.batch_size]
+    phase = of(inputs, config, TrainingConfig(seed=3))
+    step = TrainStep(model, phase, torch.optim.AdamW(model.parameters(), 1e-3, fused=True), config)
+    return step, phase.examples(0)[: config.batch_size]
 
 
-def told(learner: Learner, examples: Any, seeds: range = range(30)) -> torch.Tensor:
-    """Return what steps say, each with a seed."""
-    return torch.stack([learner(examples, seed) for seed in seeds])
+def losses(step: TrainStep, examples: Any, seeds: range = range(30)) -> torch.Tensor:
+    """Return the loss and the gradient norm of several steps on the same batch, each with its own dropout."""
+    return torch.stack([step(examples, seed) for seed in seeds])
 
 
-def as_they_are(model: nn.Module, inputs: Inputs, config: PhaseConfig) -> torch.Tensor:
-    """Return what steps say that are never recorded."""
-    learner, examples = learner_of(model, inputs, config)
-    learner._may_record = False
-    return told(learner, examples)
+def losses_without_graphs(model: nn.Module, inputs: Inputs, config: PhaseConfig) -> torch.Tensor:
+    step, examples = step_of(model, inputs, config)
+    step._uses_graphs = False
+    return losses(step, examples)
 
 
-def recorded(learner: Learner) -> int:
-    return len(learner._recorder._recorded) if learner._recorder is not None else 0
+def num_graphs(step: TrainStep) -> int:
+    return len(step._graphs._graphs) if step._graphs is not None else 0
 
 
 @needs_gpu
@@ -100,18 +101,18 @@ def recorded(learner: Learner) -> int:
     [PointwiseConfig(batch_size=12, micro_batch_size=4, negatives=3), ListwiseConfig(batch_size=8, negatives=4)],
     ids=["pointwise, in pieces", "listwise"],
 )
-def test_replayed_steps_learn_what_steps_as_they_are_learn(form: str, config: PhaseConfig, inputs: Inputs) -> None:
+def test_steps_with_cuda_graphs_train_as_steps_without(form: str, config: PhaseConfig, inputs: Inputs) -> None:
     plain = modeling.model(modeling.FORMS[form], spread=0.1).cuda().train()
     if isinstance(config, PointwiseConfig):
         plain.head = nn.Linear(32, 2, device="cuda")
     replayed = copy.deepcopy(plain)
     before = copy.deepcopy(plain.state_dict())
 
-    expected = as_they_are(plain, inputs, config)
-    learner, examples = learner_of(replayed, inputs, config)
-    found = told(learner, examples)
+    expected = losses_without_graphs(plain, inputs, config)
+    step, examples = step_of(replayed, inputs, config)
+    found = losses(step, examples)
 
-    assert recorded(learner)
+    assert num_graphs(step)
     assert torch.allclose(expected, found, rtol=1e-3)
     assert len({round(float(loss), 6) for loss, _ in found}) > 20  # dropout differs from step to step
     for name, weights in plain.state_dict().items():
@@ -120,7 +121,7 @@ def test_replayed_steps_learn_what_steps_as_they_are_learn(form: str, config: Ph
 
 
 @needs_gpu
-def test_where_recording_takes_too_much_memory_steps_go_on_without(inputs: Inputs) -> None:
+def test_without_memory_for_cuda_graphs_training_continues_without_them(inputs: Inputs) -> None:
     class Greedy(Listwise):
         def loss(self, model: nn.Module, prepared: Any) -> tuple[torch.Tensor, torch.Tensor]:
             found = super().loss(model, prepared)
@@ -132,16 +133,16 @@ def test_where_recording_takes_too_much_memory_steps_go_on_without(inputs: Input
     plain = modeling.model(modeling.FORMS["off"], spread=0.1).cuda().train()
     other = copy.deepcopy(plain)
 
-    expected = as_they_are(plain, inputs, config)
-    learner, examples = learner_of(other, inputs, config, Greedy)
-    found = told(learner, examples)
+    expected = losses_without_graphs(plain, inputs, config)
+    step, examples = step_of(other, inputs, config, Greedy)
+    found = losses(step, examples)
 
-    assert not recorded(learner)
+    assert not num_graphs(step)
     assert torch.allclose(expected, found, rtol=1e-3)
 
 
 @needs_gpu
-def test_layers_are_compiled_when_training_goes_on_for_long_and_recorded_anew(
+def test_a_long_training_compiles_its_layers_and_captures_new_graphs(
     inputs: Inputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = ListwiseConfig(batch_size=8, negatives=4)
@@ -153,17 +154,17 @@ def test_layers_are_compiled_when_training_goes_on_for_long_and_recorded_anew(
         layer.attention.self.dropout.p = 0.0
     other = copy.deepcopy(plain)
 
-    expected = as_they_are(plain, inputs, config)
-    learner, examples = learner_of(other, inputs, config)
-    before = told(learner, examples, range(5))
-    assert recorded(learner)
-    monkeypatch.setattr(steps, "LONG", 0.0)
-    compiled = told(learner, examples, range(5, 6))
-    assert not recorded(learner)
-    found = torch.cat([before, compiled, told(learner, examples, range(6, 30))])
+    expected = losses_without_graphs(plain, inputs, config)
+    step, examples = step_of(other, inputs, config)
+    before = losses(step, examples, range(5))
+    assert num_graphs(step)
+    monkeypatch.setattr(steps, "COMPILE_AFTER", 0.0)
+    compiled = losses(step, examples, range(5, 6))
+    assert not num_graphs(step)
+    found = torch.cat([before, compiled, losses(step, examples, range(6, 30))])
 
-    assert recorded(learner)
+    assert num_graphs(step)
     assert any(module._compiled_call_impl for module in other.modules())
-    # Kernels that round otherwise learn apart, a little more with every step.
+    # Compiled kernels round differently, and the difference grows with every step.
     assert torch.allclose(expected[:, 0], found[:, 0], rtol=0.05)
     assert expected[-1, 0] < expected[0, 0] / 2

@@ -17,7 +17,7 @@ from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.overrides import apply, build
 from rayrank.data.digests import digested
-from rayrank.training.ray_train import RUN
+from rayrank.training.ray_train import CHECKPOINTS
 from tune import plots, results
 from tune.busy import Busy
 from tune.spaces import Changes, Space, open_space
@@ -232,7 +232,9 @@ def test_a_start_that_finds_all_trials_told_removes_what_a_killed_one_left(
     Path(folder.path(FILE)).rename(place.path(FILE))
     left = {}
     for record in records(study):
-        left[record.state] = Path(store.artifact("listwise", apply(config.model_dump(), record.changes)).path(RUN))
+        left[record.state] = Path(
+            store.artifact("listwise", apply(config.model_dump(), record.changes)).path(CHECKPOINTS)
+        )
         left[record.state].mkdir(parents=True)
 
     arguments = Namespace(space="default", grid=False, trials=7, parallel=None, cost=False)

@@ -1,0 +1,162 @@
+"""What the pointwise and the listwise phase share: their candidates, how pairs are collated, and the dev metric."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rayrank.core.artifacts import Store
+from rayrank.core.config import PipelineConfig, TrainingConfig
+from rayrank.core.errors import DatasetError
+from rayrank.core.records import CANDIDATES
+from rayrank.measure.metrics import MRR_10, Measure
+from rayrank.models.batches import PackedBatch, PaddedBatch, PairTexts
+from rayrank.models.encoder import Encoder, load_encoder
+from rayrank.models.inference.prepare import scoring_copy
+from rayrank.models.inference.scorer import Scorer
+from rayrank.models.saved import load_pretrained
+from rayrank.text.ragged import Rows
+from rayrank.text.words import word_table
+from rayrank.training.data import Inputs, Split, TrainingData, hold_out, inputs_of, read_candidates, tokenizer_of
+from rayrank.training.draws import EPOCH_ORDER, generator
+from rayrank.training.steps import plain_model
+
+LENGTH_GROUPS, SMALLEST_GROUP = 4, 32
+"""A batch that is not packed is padded in up to four groups of similar length, of at least 32 pairs each."""
+
+
+class PairGroups(NamedTuple):
+    """Pairs sorted by length and padded in several groups, which need less padding than one."""
+
+    parts: tuple[PaddedBatch, ...]
+    places: Tensor
+    """For each pair of the batch its place in the concatenated groups."""
+
+
+def collate_pairs(model: nn.Module, texts: PairTexts, query_rows: Rows, passage_rows: Rows) -> PackedBatch | PairGroups:
+    """Return pairs as the model trains on them: packed on a GPU where the encoder can, padded in groups elsewhere."""
+    device = next(model.parameters()).device
+    if device.type == "cuda" and plain_model(model).encoder.packs:
+        return texts.packed_for_training(query_rows, passage_rows, device)
+    order = np.argsort(texts.lengths(query_rows, passage_rows), kind="stable")
+    parts = np.array_split(order, max(1, min(LENGTH_GROUPS, len(order) // SMALLEST_GROUP)))
+    padded = tuple(texts.padded(query_rows[part], passage_rows[part], device) for part in parts)
+    return PairGroups(padded, torch.from_numpy(np.argsort(order)).to(device))
+
+
+def pair_logits(model: nn.Module, inputs: PackedBatch | PairGroups) -> Tensor:
+    """Return the model's logits in the order of the pairs."""
+    if isinstance(inputs, PackedBatch):
+        return model(inputs)  # type: ignore[no-any-return]
+    return torch.cat([model(part) for part in inputs.parts])[inputs.places]
+
+
+def to_device_of(model: nn.Module, rows: Rows) -> Tensor:
+    """Return numbers as a tensor on the model's device."""
+    return torch.from_numpy(rows).to(next(model.parameters()).device, non_blocking=True)
+
+
+class FineTuning:
+    """The training queries that have negatives, and the dev metric; a subclass draws examples and has a loss."""
+
+    def __init__(self, phase: str, inputs: Inputs, training: TrainingConfig, measure: Measure = MRR_10) -> None:
+        """Take the phase's name, which seeds its draws, and the measure that selects the best weights."""
+        self.phase, self.inputs, self._seed, self._measure = phase, inputs, training.seed, measure
+        self.split = inputs.data.splits["train"]
+        # Neither loss has a gradient for a query whose candidates are all relevant.
+        self.num_negatives = np.array([len(self.split.negatives(place)) for place in range(len(self.split.queries))])
+        self.places: list[int] = np.flatnonzero(self.num_negatives).tolist()
+        if not self.places:
+            raise DatasetError(
+                "No training query has a candidate left that is not judged relevant, so there is nothing to tell "
+                "apart: raise candidates.depth, or noise.threshold if it took them out."
+            )
+
+    def generator(self, epoch: int, row: int) -> np.random.Generator:
+        """Return the random stream of a query in an epoch of this phase."""
+        return generator(self._seed, self.phase, epoch, row)
+
+    def order(self, count: int, epoch: int) -> Rows:
+        """Return the random order of an epoch's examples."""
+        return self.generator(epoch, EPOCH_ORDER).permutation(count)
+
+    def evaluate(self, model: nn.Module, rank: int = 0, world: int = 1) -> tuple[float, int]:
+        """Return the sum of the dev metric over every world-th dev query from `rank` on, and their number."""
+        dev = self.inputs.data.splits["dev"]
+        share = dev.take(np.arange(rank, len(dev.queries), world))
+        scorer = Scorer(scoring_copy(plain_model(model)), self.inputs.texts)
+        values = dev_values(self.inputs.data, share, scorer, self._measure)
+        return float(values.sum()), len(values)
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+
+PairScores = Callable[[Rows, Rows], NDArray[np.float32]]
+"""From query rows and passage rows to the score of each pair."""
+
+
+def dev_metric(data: TrainingData, split: Split, scorer: PairScores, measure: Measure) -> float:
+    """Return the mean of the dev metric over the queries of a split."""
+    return float(dev_values(data, split, scorer, measure).mean())
+
+
+def dev_values(data: TrainingData, split: Split, scorer: PairScores, measure: Measure) -> NDArray[np.float64]:
+    """Return the metric of each query's candidates ordered by a scorer; an answer that is no candidate is not found."""
+    if not len(split.queries):  # as on some workers, where there are more workers than dev queries
+        return np.empty(0)
+    queries = np.repeat(split.queries, split.candidates.lengths(np.arange(len(split.queries))))
+    passages = split.candidates.values.astype(np.int64)
+    scores = scorer(queries, passages)
+    run = pa.table(
+        {
+            "query_id": data.query_ids.take(queries),
+            "passage_id": data.passage_ids.take(passages),
+            "rank": np.ones(len(scores), np.int32),
+            "score": scores,
+        },
+        schema=CANDIDATES,
+    )
+    judged = pc.is_in(data.judgments["query_id"], value_set=data.query_ids.take(split.queries))
+    return measure.values(data.judgments.filter(judged), run)
+
+
+def join_candidates(config: PipelineConfig, store: Store, train: Iterable[pa.Table] | None = None) -> Inputs:
+    """Return inputs with the first stage's candidates of train and dev, or with other candidates to train on."""
+    found = store.require("candidates", config)
+    train = read_candidates(found, "train") if train is None else train
+    return inputs_of(config, store, {"train": train, "dev": read_candidates(found, "dev")})
+
+
+def with_dev_queries(inputs: Inputs, config: PipelineConfig) -> Inputs:
+    """Return inputs with at most `training.dev_queries` in dev, taken from train where there is no dev split."""
+    if not len(inputs.data.splits["train"].queries):
+        raise DatasetError(
+            f"The dataset {config.dataset.source} has no judged training queries: training needs a train split with "
+            f"grades of dataset.relevant_from={config.dataset.relevant_from} or more."
+        )
+    splits = hold_out(inputs.data.splits, config.training.dev_queries)
+    if not len(splits["dev"].candidates.values):
+        raise DatasetError(
+            f"No dev query of the dataset {config.dataset.source} has candidates, so that no model can be measured: "
+            f"add candidates of the dev split, or remove its judgments, and a tenth of train is measured instead."
+        )
+    return replace(inputs, data=replace(inputs.data, splits=splits))
+
+
+def words_of(config: PipelineConfig, store: Store) -> NDArray[np.int8]:
+    """Return the table of word starts of the corpus's tokenizer."""
+    return word_table(tokenizer_of(config, store))
+
+
+def pretrained_encoder(config: PipelineConfig, store: Store) -> Encoder:
+    """Return the encoder of the pretrain phase, or without that phase the one that `encoder.name` names."""
+    if config.pretrain.enabled:
+        return load_pretrained(store.require("pretrain", config), config, words_of(config, store))
+    return load_encoder(config.encoder, words_of(config, store), config.strm)

@@ -1,0 +1,141 @@
+"""Listwise phase: positives against negatives of a query, normalised over their list. Settings: `ListwiseConfig`.
+
+Examples: one list a training query, drawn anew each epoch from its judged answers and from its other candidates
+without those that the noise filter removes. Loss: negative log likelihood of the positives within their list.
+Start: the pointwise model with one output instead of two, or an encoder with a fresh head (`listwise.start`,
+`listwise.head`). Dev metric: that of `fine_tuning.dev_values`, on the first stage's candidates of the dev queries.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from torch import Tensor, nn
+
+from rayrank.core.artifacts import Store
+from rayrank.core.config import ListwiseConfig, PipelineConfig, TrainingConfig
+from rayrank.data.pair_set import PairSet
+from rayrank.measure.metrics import MRR_10, Measure
+from rayrank.models.batches import PackedBatch
+from rayrank.models.reranker import Reranker, listwise_head, relevance_score
+from rayrank.models.saved import load_reranker
+from rayrank.scores.noise_filter import removed
+from rayrank.text.ragged import Rows
+from rayrank.training import losses
+from rayrank.training.data import Inputs, read_candidates
+from rayrank.training.draws import draw
+from rayrank.training.phases.fine_tuning import (
+    FineTuning,
+    PairGroups,
+    collate_pairs,
+    join_candidates,
+    pair_logits,
+    pretrained_encoder,
+    to_device_of,
+    with_dev_queries,
+    words_of,
+)
+
+STAGE = "listwise"
+
+
+def settings(config: PipelineConfig) -> ListwiseConfig:
+    """Return the phase's section of the configuration."""
+    return config.listwise
+
+
+def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "Listwise"]:
+    """Return the model that a worker starts from and its examples, read from storage."""
+    phase = Listwise(_filtered_inputs(config, store), config.listwise, config.training, Measure.of(config))
+    if config.listwise.start == "encoder":
+        return Reranker(pretrained_encoder(config, store), num_outputs=1), phase
+    model = load_reranker(store.require("pointwise", config), config, words_of(config, store)).train()
+    if config.listwise.head == "fresh":
+        return Reranker(model.encoder, num_outputs=1), phase
+    listwise_head(model)
+    return model, phase
+
+
+def _filtered_inputs(config: PipelineConfig, store: Store) -> Inputs:
+    """Return inputs with the noise-filtered candidates to train on and all candidates to measure on."""
+    if config.noise.threshold == 1:  # it keeps everything, and there may be no noise artifact
+        return with_dev_queries(join_candidates(config, store), config)
+    joined = join_candidates(config, store, filtered_candidates(config, store))
+    filtered = with_dev_queries(joined, config)
+    if len(joined.data.splits["dev"].queries):
+        return filtered
+    # Dev queries are taken from train then. With filtered candidates they would be too easy: what the pointwise model
+    # wrongly found relevant would be missing.
+    whole = with_dev_queries(join_candidates(config, store), config)
+    splits = {"train": filtered.data.splits["train"], "dev": whole.data.splits["dev"]}
+    return replace(filtered, data=replace(filtered.data, splits=splits))
+
+
+def filtered_candidates(config: PipelineConfig, store: Store) -> Iterator[pa.Table]:
+    """Yield the training candidates without those that the noise filter removes: D' in the paper."""
+    judged = PairSet(store.require("corpus", config).read_table("judgments.parquet"))
+    for scored in read_candidates(store.require("noise", config), "train"):
+        gone = removed(scored["score"].to_numpy(), judged.marks(scored), config.noise.threshold)
+        yield scored.filter(pa.array(~gone))
+
+
+class LabelledLists(NamedTuple):
+    """The pairs of several lists and the labels of each list."""
+
+    inputs: PackedBatch | PairGroups
+    labels: Tensor
+    """(lists, length): 1 for a positive, 0 for a negative, -1 for padding."""
+    places: Tensor
+    """(lists, length): the place of each passage among the pairs."""
+
+
+class Listwise(FineTuning):
+    """One list a training query, with `listwise.positives` and `listwise.negatives`, drawn anew each epoch."""
+
+    def __init__(
+        self, inputs: Inputs, config: ListwiseConfig, training: TrainingConfig, measure: Measure = MRR_10
+    ) -> None:
+        super().__init__(STAGE, inputs, training, measure)
+        self._config = config
+
+    def num_examples(self) -> int:
+        return len(self.places)
+
+    def examples(self, epoch: int) -> list[tuple[int, Rows, Rows]]:
+        """Return (query row, passage rows, labels) of each list."""
+        found = []
+        for place in self.places:
+            query, positives = int(self.split.queries[place]), self.split.positives[place].astype(np.int64)
+            rng = self.generator(epoch, query)
+            found.append((query, *query_list(positives, self.split.negatives(place), self._config, rng)))
+        return [found[place] for place in self.order(len(found), epoch)]
+
+    def prepare(self, model: nn.Module, examples: list[tuple[int, Rows, Rows]]) -> LabelledLists:
+        """Return examples collated on the model's device."""
+        queries = np.array([query for query, _, _ in examples])
+        passages, labels = (np.stack([example[column] for example in examples]) for column in (1, 2))
+        present = labels >= 0
+        # The loss masks the padding of a list, so its place may be that of any pair.
+        places = np.where(present, present.ravel().cumsum().reshape(present.shape) - 1, 0)
+        query_rows = np.repeat(queries, present.sum(1))
+        inputs = collate_pairs(model, self.inputs.texts, query_rows, passages[present])
+        return LabelledLists(inputs, to_device_of(model, labels), to_device_of(model, places))
+
+    def loss(self, model: nn.Module, prepared: LabelledLists) -> tuple[Tensor, Tensor]:
+        """Return the loss of the lists, and the pairs' scores."""
+        scores = relevance_score(pair_logits(model, prepared.inputs)).float()
+        lists = scores.index_select(0, prepared.places.flatten()).view(prepared.places.shape)
+        return losses.listwise(lists, prepared.labels), scores
+
+
+def query_list(positives: Rows, negatives: Rows, config: ListwiseConfig, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """Return the passage rows of one list and their labels; a short list is padded with row 0 and label -1."""
+    chosen, drawn = draw(positives, config.positives, rng), draw(negatives, config.negatives, rng)
+    passages = np.zeros(config.positives + config.negatives, np.int64)
+    labels = np.full(len(passages), -1, np.int64)
+    passages[: len(chosen)], labels[: len(chosen)] = chosen, 1
+    end = len(chosen) + len(drawn)
+    passages[len(chosen) : end], labels[len(chosen) : end] = drawn, 0
+    return passages, labels
