@@ -47,6 +47,10 @@ class Windows:
         """Return rows without the ids beyond a length, over the same array."""
         return Windows(self.values, self.starts, np.minimum(self.stops, self.starts + lengths))
 
+    def flat(self) -> Ids:
+        """Return the ids of all rows, one row after another."""
+        return self.values[_positions(self.starts, self.lengths())]
+
     def _trimmed(self) -> "Windows":
         first, last = self.starts.min(initial=len(self.values)), self.stops.max(initial=0)
         return Windows(self.values[first:last], self.starts - first, self.stops - first)
@@ -75,6 +79,9 @@ class Ragged(Windows):
         offsets = lists.offsets.to_numpy()
         return cls(lists.values.to_numpy(), offsets.astype(np.int64, copy=False))
 
+    def flat(self) -> Ids:
+        return self.values[self.offsets[0] : self.offsets[-1]]
+
 
 def join(*parts: Windows | int) -> Ragged:
     """Return rows made of one row of every part, in this order; a part that is a single id is the same in all rows."""
@@ -87,7 +94,7 @@ def join(*parts: Windows | int) -> Ragged:
     values, places = np.empty(offsets[-1], np.int32), offsets[:-1]
     for part, sizes in zip(parts, lengths, strict=True):
         if isinstance(part, Windows):
-            values[_positions(places, sizes)] = part.values[_positions(part.starts, sizes)]
+            values[_positions(places, sizes)] = part.flat()
         else:
             values[places] = part
         places = places + sizes
