@@ -88,8 +88,8 @@ def _about_types(labelled: int, has_typer: bool) -> list[str]:
     if not labelled or has_typer:
         return []
     return [
-        f"{labelled:,} queries brought types of their own, which nothing in the folder predicts: send query_type with "
-        f"each query, or train with --set query_types.predict=trained"
+        f"{labelled:,} queries have types from the dataset, which the exported model cannot predict: send query_type "
+        f"with each query, or train with --set query_types.predict=trained"
     ]
 
 

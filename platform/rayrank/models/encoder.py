@@ -57,14 +57,14 @@ class Encoder(nn.Module):
         # Not persistent: the table belongs to the tokenizer and is rebuilt when a model is loaded.
         self.register_buffer("words", None if plain else torch.from_numpy(words), persistent=False)
         num_layers, num_heads = base.config.num_hidden_layers, base.config.num_attention_heads
-        self.layers = range(0) if plain else strm_layers(strm, num_layers)
+        self.strm_layers = range(0) if plain else strm_layers(strm, num_layers)
         learned = strm.form == "bias" and not plain
         self.strm_bias = nn.Parameter(torch.zeros(num_layers, num_heads)) if learned else None
         # A mask that is the same in every layer is passed as the encoder's ordinary attention mask.
-        self._per_layer = not plain and (learned or len(self.layers) < num_layers)
+        self._per_layer = not plain and (learned or len(self.strm_layers) < num_layers)
         if has_layer_indices(base):
             base.set_attn_implementation(PER_LAYER)
-            set_layer_indices(base, self.layers)
+            set_layer_indices(base, self.strm_layers)
         elif self._per_layer:
             raise _no_layer_masks(base, strm)
         self.packs = _supports_packing(base) and can_pack()

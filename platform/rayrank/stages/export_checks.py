@@ -77,7 +77,7 @@ def _calibrate_on_run(run: Artifact, config: PipelineConfig, store: Store) -> Ca
     judgments = store.require("corpus", config).read_table("judgments.parquet")
     judgments = relevant(judgments.filter(pc.equal(judgments["split"], "dev")), config.dataset.relevant_from)
     rows = pa.concat_tables(read_candidates(run, "dev"))
-    # Queries without a relevant judgment say nothing about how likely a score is relevant.
+    # Queries without a relevant judgment are left out: all their candidates would count as irrelevant.
     rows = rows.filter(pc.is_in(rows["query_id"], value_set=pc.unique(judgments["query_id"])))
     query_ids = rows["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     return fit(rows["score"].to_numpy(), PairSet(judgments).marks(rows), query_ids)

@@ -80,7 +80,7 @@ def test_an_encoder_that_repeats_one_layer_cannot_be_shortened(tmp_path: Path) -
 def test_strm_layers_are_checked_against_the_layers_that_are_kept(tmp_path: Path) -> None:
     config = saved(bert(), tmp_path).model_copy(update={"layers": 2})
 
-    assert list(load_encoder(config, WORDS, StrmConfig(first_layer=1)).layers) == [1]
+    assert list(load_encoder(config, WORDS, StrmConfig(first_layer=1)).strm_layers) == [1]
     with pytest.raises(ConfigError, match=r"strm\.last_layer=2 cannot be used: the encoder has 2 layers"):
         load_encoder(config, WORDS, StrmConfig(last_layer=2))
 

@@ -45,8 +45,7 @@ def _attend(  # type: ignore[no-untyped-def]
         keys = tl.arange(0, key_block)
         k = tl.load(key + start * key_stride + head * head_size + keys[None, :] * key_stride + dims[:, None])
         logits = tl.dot(q, k, input_precision="ieee") * (scale * LOG2_E)
-        logits = _mask(logits, query_seq, query_word, seq + start + keys, word + start + keys,
-                       visible_to + start + keys, bias, mode)  # fmt: skip
+        logits = _mask(logits, query_seq, query_word, seq, word, visible_to, start, keys, bias, mode)
         new_largest = tl.maximum(largest, tl.max(logits, 1))
         weights = tl.exp2(logits - new_largest[:, None])
         rescale = tl.exp2(largest - new_largest)
@@ -54,18 +53,20 @@ def _attend(  # type: ignore[no-untyped-def]
         output = tl.dot(weights.to(v.dtype), v, output * rescale[:, None], input_precision="ieee")
         total = total * rescale + tl.sum(weights, 1)
         largest = new_largest
-    places = (first + queries)[:, None] * (heads * head_size) + head * head_size + dims[None, :]
-    tl.store(out + places, (output / total[:, None]).to(out.dtype.element_ty))
+    offsets = (first + queries)[:, None] * (heads * head_size) + head * head_size + dims[None, :]
+    tl.store(out + offsets, (output / total[:, None]).to(out.dtype.element_ty))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _mask(logits, query_seq, query_word, key_seq, key_word, visible_to, bias, mode: tl.constexpr):  # type: ignore[no-untyped-def]
+def _mask(  # type: ignore[no-untyped-def]
+    logits, query_seq, query_word, seq, word, visible_to, start, keys, bias, mode: tl.constexpr
+):  # fmt: skip
     """Return the logits with those of forbidden keys replaced by HIDDEN, or with STRM's bias added."""
     if mode != PLAIN:
-        same_word = query_word[:, None] == tl.load(key_word)[None, :]
-        allowed = same_word | (query_seq[:, None] == tl.load(visible_to)[None, :])
+        same_word = query_word[:, None] == tl.load(word + start + keys)[None, :]
+        allowed = same_word | (query_seq[:, None] == tl.load(visible_to + start + keys)[None, :])
     if mode != MASKED:
-        same_seq = query_seq[:, None] == tl.load(key_seq)[None, :]
+        same_seq = query_seq[:, None] == tl.load(seq + start + keys)[None, :]
     if mode == PLAIN:
         logits = tl.where(same_seq, logits, HIDDEN)
     elif mode == MASKED:

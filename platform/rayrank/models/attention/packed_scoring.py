@@ -29,7 +29,7 @@ AMPERE = (8, 0)
 
 @dataclass(frozen=True)
 class PackedScoringMasks:
-    """From what each layer derives its attention mask while it scores a packed batch."""
+    """The attention masks of a packed batch in scoring, as codes from which each layer derives its mask."""
 
     codes: PackedCodes
     key_ranges: Tensor
@@ -79,7 +79,7 @@ def _attend_with_mask(
     query: Tensor, key: Tensor, value: Tensor, seq: Tensor, word: Tensor, visible_to: Tensor,
     bias: Tensor | None, has_strm: bool,
 ) -> Tensor:  # fmt: skip
-    """Return what the kernel returns, computed on a CPU by SDPA with a (positions, positions) mask, for short rows."""
+    """Compute the kernel's output on a CPU, by SDPA with a (positions, positions) mask; for short rows only."""
     mask = seq[:, None] == seq
     allowed = (word[:, None] == word) | (seq[:, None] == visible_to)
     if bias is not None:
@@ -92,7 +92,7 @@ def _attend_with_mask(
 
 
 def can_pack() -> bool:
-    """Return whether this machine can score packed batches; a GPU needs Triton and bfloat16, a CPU nothing."""
+    """Return whether this machine can score packed batches; a GPU needs Triton and bfloat16."""
     if not torch.cuda.is_available():
         return True
     return has_triton() and torch.cuda.get_device_capability() >= AMPERE
