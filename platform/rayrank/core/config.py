@@ -230,12 +230,11 @@ class DomainConfig(Section):
 
 
 class ResourcesConfig(Section):
-    """How much of the cluster a stage may take. No artifact's key depends on it, because it never changes the data.
+    """How much of the cluster a stage may take; no artifact's key depends on it.
 
-    On CPUs with one worker of the same number of cores, trained weights are the same to the bit whatever the other
-    settings are. `train_cpus`, `train_workers`, `train_gpus` and `score_actors` change rounding (sums in another order;
-    bfloat16 on a GPU); `train_workers` and `train_gpus` also change which units dropout omits. None of them changes
-    the examples of a batch, their order, the learning rate or the dev queries.
+    With the same input artifacts no setting here changes the examples of a training step, the learning rate or the dev
+    queries. One CPU worker with the same number of cores ends in the same weights, bit for bit. `train_cpus` and
+    `score_actors` change rounding only, `train_workers` and `train_gpus` change rounding and the draws of dropout.
     """
 
     readers: int | None = Field(default=None, ge=1, description="parallel corpus readers; one a core if empty")
