@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from .conftest import command
+from .conftest import FORKS, command
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +30,7 @@ def run(joining: dict[str, str]) -> Run:
     def run(job: str, storage: Path, *more: str) -> dict[str, Any]:
         summary = storage.parent / f"{job}.json"
         order = command(job, storage, "--json", str(summary), *more)
-        answer = subprocess.run(order, env=joining, text=True, stderr=subprocess.PIPE, check=False)
+        answer = FORKS.run(order, joining)
         assert answer.returncode == 0, answer.stderr
         return json.loads(summary.read_text())  # type: ignore[no-any-return]
 
@@ -133,7 +132,7 @@ def test_an_int8_model_is_exported_if_it_ranks_dev_as_well_and_refused_if_not(
     more = ("--output", str(folder), "--json", str(summary), "--set", "scorer.backend=onnx-int8")
 
     order = command("export", storage, *more)
-    answer = subprocess.run(order, env=joining, text=True, stderr=subprocess.PIPE, check=False)
+    answer = FORKS.run(order, joining)
 
     # Five queries and a model that has learnt little: which of the two it is may differ between processors.
     if answer.returncode:
