@@ -3,11 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: install demo test check clean
+.PHONY: install demo test test-all check clean
 
 install: $(READY)
 
-# Done once for each state of the two files that say what to install.
+# Runs again when one of the two files changes.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
@@ -16,11 +16,16 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/python -m jobs.run_pipeline --preset demo --dataset demo --storage .rayrank
 
-# Tests that measure time have the machine to themselves; the slow ones among the others come first.
-TIMED := tests/serve tests/unit/serve
+# Two processes share the tests, longest first; then one process runs the tests that measure time.
+TOGETHER := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+ALONE := $(BIN)/python -m pytest
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TIMED:%=--ignore=%)
-	$(BIN)/python -m pytest $(TIMED)
+	$(TOGETHER) -m "not timed and not slow"
+	$(ALONE) -m "timed and not slow"
+
+test-all: $(READY)
+	$(TOGETHER) -m "not timed"
+	$(ALONE) -m timed
 
 check: $(READY)
 	$(BIN)/ruff format --check .

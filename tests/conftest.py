@@ -1,4 +1,4 @@
-"""What tests of every kind share."""
+"""Settings and fixtures of all tests, and the order in which two processes share them."""
 
 import os
 from pathlib import Path
@@ -7,52 +7,52 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadFileScheduling
+from xdist.scheduler import LoadGroupScheduling
 
-# Ray Train takes a checkpoint from its workers at every look at them; waiting for that is most of a short training.
+# Ray Train polls its workers for checkpoints at this interval, and a short training mostly waits for the poll.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 if which("nvidia-smi") is None:
-    # Without a GPU kernels run in Python; Triton asks for this when it is first imported.
+    # Without a GPU, Triton interprets kernels in Python; it reads this variable at its first import.
     os.environ.setdefault("TRITON_INTERPRET", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # Two processes with a thread for each core would spend their time waiting for each other's.
+    # Two processes with one thread per core each would compete for the cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# How long an example takes says more about the machine than about the code.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+# Hypothesis' deadline per example would fail on a slow machine, not on slow code.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
+
+COSTLY = ("trained", "serving")
+"""Fixtures that take up to a minute: all tests that use one run in one process, and before the other tests."""
 
 
-TRAINED = (
-    "test_sweep.py",
-    "test_toy_run.py",
-    "test_trained_jobs.py",
-    "test_training_faults.py",
-    "test_training_inputs.py",
-)
-"""Files that share the trained models, which take a minute to make."""
-
-
-class ByFile(LoadFileScheduling):
-    """Keeps what is dear in one process: a file's fixtures, and the trained models."""
+class ByFixture(LoadGroupScheduling):
+    """Sends the tests of a costly fixture, and otherwise the tests of a file, to the same process."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = str(super()._split_scope(nodeid))
-        return "trained" if file.endswith(TRAINED) else file
+        group = str(super()._split_scope(nodeid))
+        return nodeid.split("::")[0] if group == nodeid else group
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadGroupScheduling | None:
+    return ByFixture(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # One process is busy with these for as long as the other is with all the rest.
-    items.sort(key=lambda item: item.path.name not in TRAINED)
+    def place(item: pytest.Item) -> int:
+        used = getattr(item, "fixturenames", ())
+        return next((place for place, name in enumerate(COSTLY) if name in used), len(COSTLY))
 
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    return ByFile(config, log) if config.getoption("dist") == "loadfile" else None
+    items.sort(key=place)
+    for item in items:
+        for name in COSTLY[place(item) :][:1]:
+            item.add_marker(pytest.mark.xdist_group(name))
 
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real data sets beside the checkout."""
+    """The folder of real datasets, which is next to the checkout on machines that have it."""
     folder = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
     if not folder.is_dir():
         pytest.skip(f"the real data sets are not at {folder}")

@@ -1,4 +1,4 @@
-"""The processes below one, of which some end while they are looked at."""
+"""Finds and kills the child processes of a process, some of which may end in the meantime."""
 
 import subprocess
 from collections.abc import Callable
@@ -11,22 +11,22 @@ T = TypeVar("T")
 
 
 def of_those(processes: list[psutil.Process], look: Callable[[psutil.Process], T]) -> list[T]:
-    """What is seen at each process that has not ended, waited for or not."""
+    """Return the result of `look` for each process that still runs."""
     seen = []
     for process in processes:
-        with suppress(psutil.NoSuchProcess):  # A zombie is one of these too.
+        with suppress(psutil.NoSuchProcess):  # psutil raises this for zombies too.
             seen.append(look(process))
     return seen
 
 
 def below(pid: int, name: str = "") -> list[psutil.Process]:
-    """The processes below this one whose command line has the name in it."""
+    """Return the children of a process, and their children, whose command line contains the name."""
     named = of_those(psutil.Process(pid).children(recursive=True), lambda one: (" ".join(one.cmdline()), one))
     return [one for line, one in named if name in line]
 
 
 def kill_whole(process: subprocess.Popen[str]) -> None:
-    """Kill -9 of a process and everything below it."""
+    """Kill a process, its children and their children with signal 9."""
     doomed = [*below(process.pid), psutil.Process(process.pid)]
     of_those(doomed, lambda one: one.kill())
     psutil.wait_procs(doomed, timeout=10)

@@ -1,7 +1,6 @@
-"""A Ray for all files of tests, and a small pipeline that was run once for them."""
+"""One Ray and one small trained pipeline for all tests of this folder."""
 
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from transformers import BertConfig, BertModel
 from jobs.entry import configure, parser
 from rayrank.cluster.connection import start_ray
 from rayrank.core.config import PipelineConfig
+from tests.forked_jobs import Forks
 
 SETTINGS = [
     "dataset.demo.subjects=20", "candidates.depth=10", "encoder.layers=1", "encoder.dropout=0.1",
@@ -26,14 +26,16 @@ SETTINGS = [
     "resources.checkpoint_steps=10", "resources.train_cpus=1",
 ]  # fmt: skip
 UNHURRIED = {**os.environ, "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "2"}
-"""For a training that is to be met in the middle: it waits at each checkpoint until Ray Train looks."""
+"""The environment of a training that is killed halfway: it waits at each checkpoint for Ray Train's next poll."""
+
+FORKS = Forks("jobs.summary", "rayrank.stages.listwise", "rayrank.stages.noise", "rayrank.stages.noise_report")
 
 _encoders = tempfile.TemporaryDirectory(prefix="encoders")
 
 
 @cache
 def encoder() -> str:
-    """Return the folder of an encoder so small that a checkpoint of it is written at once."""
+    """Return the folder of an encoder that is small enough to be checkpointed in milliseconds."""
     torch.manual_seed(0)
     size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     BertModel(BertConfig(vocab_size=30_522, max_position_embeddings=128, **size)).save_pretrained(_encoders.name)
@@ -63,13 +65,14 @@ def ray_cluster() -> Iterator[None]:
 
 @pytest.fixture(scope="package")
 def joining(ray_cluster: None) -> dict[str, str]:
-    """The environment of jobs that need no Ray of their own."""
+    """The environment of jobs that join this process's Ray instead of starting one."""
     return {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
 
 
 @pytest.fixture(scope="package")
 def trained(joining: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A storage with every stage up to the listwise model."""
+    """A storage with the artifacts of all stages up to the listwise model."""
     storage = tmp_path_factory.mktemp("trained")
-    subprocess.run(command("run_pipeline", storage, "--until", "listwise"), env=joining, check=True)
+    answer = FORKS.run(command("run_pipeline", storage, "--until", "listwise"), joining)
+    assert answer.returncode == 0, answer.stderr
     return storage

@@ -19,7 +19,7 @@ from rayrank.core import flow
 from rayrank.core.overrides import build
 from tests.processes import below
 
-from .conftest import UNHURRIED, settings
+from .conftest import FORKS, UNHURRIED, settings
 
 BEFORE = ("corpus", "index", "search", "query_types", "pretrain", "pointwise", "rerank")
 
@@ -103,6 +103,7 @@ def swept(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Swept:
     return Swept(storage, studies, finished, resumed, again.stdout, again.stderr)
 
 
+@pytest.mark.slow
 def test_a_sweep_killed_three_times_ends_with_as_many_trials_as_were_asked_for(swept: Swept) -> None:
     rows = trials(swept.storage)
     assert [row["trial"] for row in rows] == [0, 1, 2, 3]
@@ -112,6 +113,7 @@ def test_a_sweep_killed_three_times_ends_with_as_many_trials_as_were_asked_for(s
     assert all(study.read_text().startswith(known) for known in swept.studies)
 
 
+@pytest.mark.slow
 def test_no_trial_that_had_finished_was_trained_again(swept: Swept, trained: Path) -> None:
     made = manifests(swept.storage, "listwise")
     # A manifest says when its training ended, and how long it took.
@@ -123,6 +125,7 @@ def test_no_trial_that_had_finished_was_trained_again(swept: Swept, trained: Pat
     assert manifests(trained, "listwise") == {rows[0]["key"]: made[rows[0]["key"]]}
 
 
+@pytest.mark.slow
 def test_a_trial_that_was_killed_went_on_from_its_checkpoint(swept: Swept) -> None:
     assert swept.resumed
     assert all(0 < step <= 40 for step in swept.resumed)
@@ -131,15 +134,18 @@ def test_a_trial_that_was_killed_went_on_from_its_checkpoint(swept: Swept) -> No
         assert json.loads(lines[-1])["step"] == 40
 
 
+@pytest.mark.slow
 def test_a_range_that_grows_to_the_settings_as_they_are_is_told(swept: Swept) -> None:
     assert "--space default grows to your own values, which are tried first: listwise.lr from 1e-06 to" in swept.said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", BEFORE)
 def test_everything_before_the_trials_was_made_once(stage: str, swept: Swept, trained: Path) -> None:
     assert manifests(swept.storage, stage) == manifests(trained, stage)
 
 
+@pytest.mark.slow
 def test_the_best_is_told_beside_the_preset_and_best_yaml_is_its_configuration(swept: Swept, trained: Path) -> None:
     storage = swept.storage
     (own,) = manifests(trained, "listwise").values()
@@ -159,6 +165,7 @@ def test_the_best_is_told_beside_the_preset_and_best_yaml_is_its_configuration(s
     assert flow.key("listwise", built) == winner["key"]
 
 
+@pytest.mark.slow
 def test_the_page_has_its_plots_inside_and_nothing_of_tune_is_left(swept: Swept) -> None:
     (page,) = swept.storage.glob("sweeps/*/report.html")
     assert page.read_text().count("data:image/png;base64,") >= 3
@@ -186,6 +193,7 @@ with watched() as seen:
     assert "busy 0.8\n" in answer.stdout, answer.stderr
 
 
+@pytest.mark.slow
 def test_trials_that_fail_are_shown_as_what_they_are_and_the_sweep_goes_on(trained: Path, tmp_path: Path) -> None:
     storage, space = tmp_path / "storage", tmp_path / "space.yaml"
     shutil.copytree(trained, storage)
@@ -217,7 +225,7 @@ def test_trials_that_fail_are_shown_as_what_they_are_and_the_sweep_goes_on(train
 def test_what_scoring_costs_is_a_second_aim(trained: Path, joining: dict[str, str], tmp_path: Path) -> None:
     shutil.copytree(trained, tmp_path / "storage")
     order = command(tmp_path / "storage", "--cost", "--trials", "2")
-    answer = subprocess.run(order, env=joining, text=True, capture_output=True, check=False)
+    answer = FORKS.run(order, joining)
 
     assert answer.returncode == 0, answer.stderr
     assert "no other is both better and faster: trial" in answer.stdout
@@ -235,7 +243,7 @@ def test_what_scoring_costs_is_a_second_aim(trained: Path, joining: dict[str, st
     ],
 )
 def test_what_cannot_be_run_is_one_sentence_before_anything_runs(more: list[str], told: str, tmp_path: Path) -> None:
-    answer = subprocess.run(command(tmp_path, *more), text=True, stderr=subprocess.PIPE, check=False)
+    answer = FORKS.run(command(tmp_path, *more), os.environ)
     assert answer.returncode == 2, answer.stderr
     lines = [line for line in answer.stderr.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1

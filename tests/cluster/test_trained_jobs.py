@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 
 from rayrank.core.artifacts import Store
 
-from .conftest import command, configured
+from .conftest import FORKS, command, configured
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +32,7 @@ def run(joining: dict[str, str]) -> Run:
     def run(job: str, storage: Path, *more: str) -> dict[str, Any]:
         summary = storage.parent / f"{job}.json"
         order = command(job, storage, "--json", str(summary), *more)
-        answer = subprocess.run(order, env=joining, text=True, stderr=subprocess.PIPE, check=False)
+        answer = FORKS.run(order, joining)
         assert answer.returncode == 0, answer.stderr
         return json.loads(summary.read_text())  # type: ignore[no-any-return]
 
@@ -140,7 +139,7 @@ def test_an_int8_model_is_exported_if_it_ranks_dev_as_well_and_refused_if_not(
     more = ("--output", str(folder), "--json", str(summary), "--set", "scorer.backend=onnx-int8")
 
     order = command("export", storage, *more)
-    answer = subprocess.run(order, env=joining, text=True, stderr=subprocess.PIPE, check=False)
+    answer = FORKS.run(order, joining)
 
     # Five queries and a model that has learnt little: which of the two it is may differ between processors.
     if answer.returncode:

@@ -14,7 +14,7 @@ import torch
 
 from tests.processes import below, kill_whole, of_those
 
-from .conftest import UNHURRIED, command
+from .conftest import FORKS, UNHURRIED, command
 
 JOBS = {"pretrain": "pretrain", "pointwise": "train_pointwise", "listwise": "train_listwise"}
 
@@ -65,7 +65,9 @@ def assert_same_end(stage: str, storage: Path, trained: Path) -> None:
     assert columns[0] == columns[1]
 
 
-@pytest.mark.parametrize("stage", JOBS)
+@pytest.mark.parametrize(
+    "stage", [pytest.param(stage, marks=[] if stage == "pointwise" else [pytest.mark.slow]) for stage in JOBS]
+)
 def test_a_killed_worker_is_replaced_and_the_weights_are_those_of_an_unbroken_run(
     stage: str, trained: Path, tmp_path: Path
 ) -> None:
@@ -78,6 +80,7 @@ def test_a_killed_worker_is_replaced_and_the_weights_are_those_of_an_unbroken_ru
     assert_same_end(stage, tmp_path / "storage", trained)
 
 
+@pytest.mark.slow
 def test_a_killed_driver_goes_on_from_its_last_checkpoint(trained: Path, tmp_path: Path) -> None:
     broken_off("pointwise", tmp_path / "storage", trained, kill_whole)
 
@@ -89,6 +92,7 @@ def test_a_killed_driver_goes_on_from_its_last_checkpoint(trained: Path, tmp_pat
     assert not list((tmp_path / "storage").glob("pointwise/*/checkpoints"))
 
 
+@pytest.mark.slow
 def test_a_worker_lost_more_often_than_allowed_is_one_sentence(trained: Path, tmp_path: Path) -> None:
     process = broken_off("pointwise", tmp_path / "storage", trained, kill_worker, "--set", "resources.retries=0")
 
@@ -101,6 +105,7 @@ def test_a_worker_lost_more_often_than_allowed_is_one_sentence(trained: Path, tm
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_two_jobs_that_train_the_same_model_at_once_train_it_once(trained: Path, tmp_path: Path) -> None:
     storage = tmp_path / "storage"
     shutil.copytree(trained, storage)
@@ -127,6 +132,7 @@ def test_two_jobs_that_train_the_same_model_at_once_train_it_once(trained: Path,
     assert not list(storage.glob("pointwise/*/lease-*"))
 
 
+@pytest.mark.slow
 def test_two_workers_have_the_loss_curve_of_one_with_the_whole_batch(
     trained: Path, joining: dict[str, str], tmp_path: Path
 ) -> None:
@@ -140,7 +146,8 @@ def test_two_workers_have_the_loss_curve_of_one_with_the_whole_batch(
         # A line of the log with every checkpoint.
         changed += [f"resources.train_workers={workers}", "resources.checkpoint_steps=2"]
         more = [part for setting in changed for part in ("--set", setting)]
-        subprocess.run(command("train_pointwise", storage, *more), env=joining, check=True)
+        answer = FORKS.run(command("train_pointwise", storage, *more), joining)
+        assert answer.returncode == 0, answer.stderr
         curves.append([(line["loss"], line["dev"]) for line in log_lines(storage, "pointwise")])
     assert len(curves[0]) >= 5
     for (loss, dev), (other_loss, other_dev) in zip(*curves, strict=True):
@@ -153,7 +160,7 @@ def test_a_loss_that_is_no_number_is_one_sentence(trained: Path, joining: dict[s
     shutil.copytree(trained, storage)
 
     order = command("train_pointwise", storage, "--set", "pointwise.lr=1e30")
-    answer = subprocess.run(order, env=joining, text=True, stderr=subprocess.PIPE, check=False)
+    answer = FORKS.run(order, joining)
 
     assert answer.returncode == 2, answer.stderr
     assert re.search(

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ import pytest
 from rayrank.core.artifacts import Artifact
 from rayrank.core.config import DatasetConfig, TextConfig
 from rayrank.core.errors import DatasetError
+from tests.forked_jobs import Forks
 
 ROOT = Path(__file__).resolve().parents[2]
+FORKS = Forks("jobs.summary", "rayrank.stages.corpus", "ir_datasets")
 
 Files = Mapping[str, bytes | None]
 """What a folder holds, by path; None takes a file away."""
@@ -73,12 +75,36 @@ Answer = subprocess.CompletedProcess[str]
 
 
 def job(name: str, *arguments: object, **environment: str) -> Answer:
-    """Run a job to its end, away from any cluster that the tests themselves are part of."""
-    command = [sys.executable, "-m", f"jobs.{name}", *map(str, arguments)]
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-    return subprocess.run(
-        command, cwd=ROOT, env={**kept, **environment}, capture_output=True, text=True, check=False, timeout=300
-    )
+    """Run a job to its end in a fork, which need not import anything."""
+    return FORKS.run(command(name, arguments), {**without_ray(), **environment})
+
+
+def job_process(name: str, *arguments: object, **environment: str) -> Answer:
+    """Run a job to its end as a user does: in a process of its own."""
+    order, changed = command(name, arguments), {**without_ray(), **environment}
+    return subprocess.run(order, cwd=ROOT, env=changed, capture_output=True, text=True, check=False, timeout=300)
+
+
+def command(name: str, arguments: tuple[object, ...]) -> list[str]:
+    return [sys.executable, "-m", f"jobs.{name}", *map(str, arguments)]
+
+
+def without_ray() -> dict[str, str]:
+    """Return the environment without the cluster that the tests themselves may be part of."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+
+
+@pytest.fixture(scope="module")
+def joining() -> Iterator[dict[str, str]]:
+    """The variables of jobs that join one Ray instead of starting one each."""
+    import ray
+    from rayrank.stages.cluster import start_ray
+
+    start_ray()
+    # Ray puts the authentication that it chooses into the environment.
+    chosen = {key: value for key, value in os.environ.items() if key.startswith("RAY_")}
+    yield {**chosen, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+    ray.shutdown()
 
 
 def assert_one_sentence(answer: Answer, *fragments: object) -> None:
@@ -150,6 +176,13 @@ def test_an_option_that_does_not_exist_shows_the_usage(arguments: list[str]) -> 
     assert "Traceback" not in answer.stderr
 
 
+@pytest.mark.parametrize("arguments", [["--preset", "huge"], ["--dataset", "beir:/\N{PEAR}"], ["--nonsense"]])
+def test_a_fork_answers_as_a_process_of_its_own_does(tmp_path: Path, arguments: list[str]) -> None:
+    forked, alone = (run("run_pipeline", "--storage", tmp_path, *arguments) for run in (job, job_process))
+    assert forked.returncode == alone.returncode == 2
+    assert (forked.stdout, forked.stderr) == (alone.stdout, alone.stderr)
+
+
 @pytest.mark.parametrize("place", ["file/below", "nope://x"])
 def test_storage_that_cannot_be_written_is_named(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_bytes(b"")
@@ -171,7 +204,8 @@ def test_a_mistake_does_not_wait_for_ray_and_torch() -> None:
 def test_a_hub_that_does_not_answer_is_named_soon(tmp_path: Path) -> None:
     arguments = ("--dataset", write(tmp_path / "data", "beir"), "--set", "text.tokenizer=no-such/model")
     environment = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path / "hub")}
-    answer = job("build_corpus", "--storage", tmp_path / "storage", *arguments, **environment)
+    # The hub's package reads these when it is imported.
+    answer = job_process("build_corpus", "--storage", tmp_path / "storage", *arguments, **environment)
     assert_one_sentence(answer, "text.tokenizer=no-such/model", "a folder on disk")
 
 
@@ -284,6 +318,7 @@ def test_a_dataset_that_cannot_be_used_is_named(
             {"corpus.jsonl": CORPUS + rows({"_id": "p1", "text": "again"})},
             ["passage id", "(p1)", "dataset.on_duplicate=skip"],
             id="duplicate-passage",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             {"corpus.jsonl": CORPUS + b'{"_id": "p7"\n'},
@@ -294,20 +329,23 @@ def test_a_dataset_that_cannot_be_used_is_named(
             {"corpus.jsonl": None, "corpus.jsonl.gz": gzip.compress(CORPUS)[:60]},
             ["corpus.jsonl.gz", "not a whole compressed file"],
             id="truncated",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             {"qrels/test.tsv": TEST + b"q3\tp9\t1\n"},
             ["query q3, passage p9", "dataset.on_unknown=skip"],
             id="unknown-passage",
+            marks=pytest.mark.slow,
         ),
-        pytest.param({"corpus.jsonl": b""}, ["has no passages"], id="empty"),
+        pytest.param({"corpus.jsonl": b""}, ["has no passages"], id="empty", marks=pytest.mark.slow),
     ],
 )
 def test_a_corpus_that_cannot_be_used_is_named_by_the_readers(
-    tmp_path: Path, changes: Files, fragments: list[str]
+    joining: dict[str, str], tmp_path: Path, changes: Files, fragments: list[str]
 ) -> None:
     arguments = ("--dataset", write(tmp_path / "data", "beir", changes), "--storage", tmp_path / "storage")
-    answer = job("build_corpus", *arguments, "--set", "dataset.part_bytes=100", "--set", "resources.readers=1")
+    arguments += ("--set", "dataset.part_bytes=100", "--set", "resources.readers=1")
+    answer = job("build_corpus", *arguments, **joining)
     assert_one_sentence(answer, tmp_path / "data", *fragments)
     assert manifests(tmp_path / "storage") == set()
 
@@ -378,11 +416,14 @@ LEFT_OUT = {
 }
 
 
-def test_flaws_are_left_out_counted_and_told_where_the_settings_say_skip(tmp_path: Path) -> None:
+def test_flaws_are_left_out_counted_and_told_where_the_settings_say_skip(
+    joining: dict[str, str], tmp_path: Path
+) -> None:
     kinds = ("error", "duplicate", "empty", "unknown", "shared")
     skipping = [option for kind in kinds for option in ("--set", f"dataset.on_{kind}=skip")]
     dataset, report = write(tmp_path / "data", "beir", FLAWED), tmp_path / "summary.json"
-    answer = job("build_corpus", "--dataset", dataset, "--storage", tmp_path / "storage", "--json", report, *skipping)
+    arguments = ("--dataset", dataset, "--storage", tmp_path / "storage", "--json", report, *skipping)
+    answer = job("build_corpus", *arguments, **joining)
     assert answer.returncode == 0, answer.stderr
     (stage,) = json.loads(report.read_text())["stages"]
     assert stage["left_out"] == LEFT_OUT
@@ -398,7 +439,7 @@ def broken_off(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[object], 
     """A whole flow on a good dataset whose last stage was asked for something it cannot do."""
     folder = tmp_path_factory.mktemp("flow")
     options: list[object] = ["--dataset", write(folder / "data", "beir"), "--storage", folder / "storage"]
-    return options, job("run_pipeline", *options, "--set", "evaluate.split=final")
+    return options, job_process("run_pipeline", *options, "--set", "evaluate.split=final")
 
 
 def copied(options: list[object], folder: Path) -> tuple[list[object], Path]:

@@ -1,4 +1,4 @@
-"""A running endpoint for all tests here: real Ray Serve over real HTTP, with a model of one layer."""
+"""One endpoint for all tests of this folder: Ray Serve over HTTP, with a model of one layer."""
 
 import logging
 import socket
@@ -27,7 +27,7 @@ from serve.app import build
 
 
 def make_model(folder: Path, seed: int) -> Path:
-    """Export a model that has learnt nothing, so that another seed has other scores."""
+    """Export an untrained model, whose scores depend on the seed."""
     tokenizer = load_tokenizer(MINILM)
     torch.manual_seed(seed)
     model = Reranker(load_encoder(EncoderConfig(layers=1), word_table(tokenizer), StrmConfig()), 1).eval()
@@ -38,7 +38,7 @@ def make_model(folder: Path, seed: int) -> Path:
 
 @contextmanager
 def clients(url: str, body: dict[str, Any], outcomes: list[httpx.Response | Exception]) -> Iterator[None]:
-    """Keep asking from four threads while the body runs."""
+    """Send requests from four threads, and collect the outcomes, while the body of the `with` statement runs."""
     stop = threading.Event()
 
     def keep_asking() -> None:
@@ -67,13 +67,13 @@ def free_port() -> int:
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny exported model."""
+    """The folder of a small exported model."""
     return make_model(tmp_path_factory.mktemp("models") / "tiny", seed=0)
 
 
 @pytest.fixture(scope="session")
 def index_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index of a small corpus."""
+    """The folder of a Lucene index of a small corpus."""
     storage = tmp_path_factory.mktemp("storage")
     job = "jobs.run_pipeline --until index --set dataset.demo.subjects=20 --storage".split()
     subprocess.run([sys.executable, "-m", *job, str(storage)], check=True)
@@ -81,9 +81,10 @@ def index_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+# The scope of these two is the folder: tests of other folders start a Ray of their own in the same process.
+@pytest.fixture(scope="package")
 def serving() -> Iterator[str]:
-    """Ray Serve without an application; its URL."""
+    """The URL of a Ray Serve without applications."""
     port = free_port()
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
     serve.start(http_options={"host": "127.0.0.1", "port": port})
@@ -92,9 +93,9 @@ def serving() -> Iterator[str]:
     ray.shutdown()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(serving: str, model_folder: Path) -> str:
-    """The base URL of an endpoint with the tiny model, up for the whole session."""
+    """The base URL of an endpoint with the small model."""
     serve.run(build({"model": str(model_folder)}), name="server", route_prefix="/")
     assert httpx.get(f"{serving}/health", timeout=30).status_code == 200
     return serving

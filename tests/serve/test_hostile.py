@@ -58,6 +58,7 @@ def test_what_is_not_strict_json_is_refused(server: str, route: str, hostile: by
     assert requests.post(server + route, data=hostile, headers=JSON, timeout=60).status_code == 400
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("wrong", ["[" + "1," * 500_000 + "1]", "[" + "{}," * 500_000 + "{}]", "[{}]", "{}"])
 def test_documents_of_a_wrong_type_are_refused_at_once(server: str, route: str, wrong: str) -> None:
@@ -92,6 +93,7 @@ def test_a_length_that_lies_harms_nobody(server: str) -> None:
             assert client.recv(12) in (b"HTTP/1.1 400", b"HTTP/1.1 413")
 
 
+@pytest.mark.timed
 def test_slow_clients_do_not_keep_others_waiting(server: str) -> None:
     place = urlsplit(server)
     slow = [socket.create_connection((place.hostname, place.port), timeout=60) for _ in range(50)]
@@ -133,6 +135,7 @@ ACCEPTED = {
 }
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("texts", ACCEPTED.values(), ids=ACCEPTED.keys())
 def test_the_largest_texts_that_are_read_leave_memory_and_time_to_others(server: str, texts: list[str]) -> None:
     # How long they take to be scored is another matter.

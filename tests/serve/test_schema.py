@@ -18,6 +18,8 @@ ROUTES = [
     ("GET", "/ready"), ("GET", "/metrics"),
 ]  # fmt: skip
 
+QUICK = [("POST", "/v2/rerank"), *(route for route in ROUTES if route[0] == "GET")]
+
 
 @pytest.fixture(scope="module")
 def schema(server: str) -> Any:
@@ -37,7 +39,10 @@ def test_every_route_is_described(schema: Any) -> None:
     assert described == set(ROUTES)
 
 
-@pytest.mark.parametrize(("method", "path"), ROUTES)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [pytest.param(*route, marks=[] if route in QUICK else [pytest.mark.slow]) for route in ROUTES],
+)
 def test_answers_are_as_described(schema: Any, method: str, path: str) -> None:
     seen = try_all(schema, method, path)
     # Without an index, /search has nothing to answer with.
@@ -47,6 +52,7 @@ def test_answers_are_as_described(schema: Any, method: str, path: str) -> None:
     assert 424 not in seen
 
 
+@pytest.mark.slow
 def test_answers_from_an_index_are_as_described(schema_with_index: Any) -> None:
     assert 200 in try_all(schema_with_index, "POST", "/search")
 

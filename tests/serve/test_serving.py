@@ -82,6 +82,7 @@ def test_clients_at_once_get_the_scores_of_the_exported_model(server: str, model
             assert np.allclose(found, scores, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_other_settings_are_deployed_under_load_and_nothing_is_lost(
     serving: str, model_folder: Path, tmp_path: Path
 ) -> None:
@@ -109,8 +110,11 @@ def test_other_settings_are_deployed_under_load_and_nothing_is_lost(
 
 @pytest.mark.parametrize(
     ("deployment", "count", "lost"),
-    [("Ranker", 2, 0), ("Ranker", 1, 0), ("Api", 1, 4)],
-    ids=["one of two", "the only one", "the only one that speaks HTTP"],
+    [
+        pytest.param("Ranker", 2, 0, id="one of two"),
+        pytest.param("Ranker", 1, 0, id="the only one", marks=pytest.mark.slow),
+        pytest.param("Api", 1, 4, id="the only one that speaks HTTP", marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_replica_loses_at_most_what_it_alone_had_in_hand(
     serving: str, model_folder: Path, deployment: str, count: int, lost: int
@@ -135,6 +139,7 @@ def test_a_killed_replica_loses_at_most_what_it_alone_had_in_hand(
     assert len(failed) <= lost
 
 
+@pytest.mark.slow
 def test_a_full_queue_sends_clients_away_for_a_while(serving: str, model_folder: Path) -> None:
     settings = {"model": str(model_folder), "batching.queued_pairs": "300"}
     with application(serving, "full", **settings) as (url, _), ThreadPoolExecutor(12) as pool:
@@ -145,6 +150,8 @@ def test_a_full_queue_sends_clients_away_for_a_while(serving: str, model_folder:
     assert all(int(answer.headers["Retry-After"]) >= 1 for answer in answers if answer.status_code == 429)
 
 
+@pytest.mark.slow
+@pytest.mark.timed
 def test_a_deadline_holds_though_no_replica_has_its_hands_free(serving: str, model_folder: Path) -> None:
     outcomes: list[httpx.Response | Exception] = []
     settings = {"model": str(model_folder), "scaling.most": "1"}
@@ -167,6 +174,7 @@ def test_a_deadline_holds_though_no_replica_has_its_hands_free(serving: str, mod
     assert took < waited / 2
 
 
+@pytest.mark.timed
 def test_what_is_scored_by_the_deadline_is_answered(server: str) -> None:
     body = {"query": QUERIES[0], "documents": LONG}
     with httpx.Client(base_url=server, timeout=120) as client:
@@ -181,6 +189,7 @@ def test_what_is_scored_by_the_deadline_is_answered(server: str) -> None:
     assert 0 < len(part["results"]) < len(LONG)
 
 
+@pytest.mark.timed
 def test_nobody_scores_for_clients_that_have_gone(server: str) -> None:
     with ThreadPoolExecutor(16) as pool, httpx.Client(base_url=server, timeout=120) as patient:
         ask(patient, QUERIES[0], LONG)

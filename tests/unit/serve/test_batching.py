@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from serve.batching import Batcher, Scored
 from serve.records import Overloaded
 
+pytestmark = pytest.mark.timed
+
 Pair = tuple[str, int]
 
 

@@ -27,6 +27,8 @@ from serve.config import read
 from serve.model import ENTRY, EXPLANATIONS, PieceCache, ServedModel, ranked
 from serve.records import Answer, Ask, Overloaded
 
+pytestmark = pytest.mark.timed
+
 VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] what is a bog ##ue fish of number ##s location description where".split()
 SIZES = {
     "vocab_size": len(VOCABULARY),

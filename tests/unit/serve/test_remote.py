@@ -13,6 +13,8 @@ from serve.config import ServeConfig
 from serve.records import Answer, Ask, Timing, Unready
 from serve.remote import GRACE_S, Remote
 
+pytestmark = pytest.mark.timed
+
 SCORED = Answer([1.0], [0.7], [0], 5, model="new", timing=Timing(tokenise=0.01, queue=0.02, score=0.03))
 
 
