@@ -38,7 +38,7 @@ from benchmarks.peer_server import running
 from rayrank.bundle.export import load
 from rayrank.bundle.text_scorer import pair_texts, scorer_of
 from rayrank.models.inference.scorer import hasten
-from serve.model import ENTRY
+from serve.piece_cache import ENTRY_OVERHEAD
 
 SHARES = (0.3, 0.5, 0.7, 0.8, 0.9)
 """Of its saturation that a server is offered; ours is offered the peer's loads too."""
@@ -229,7 +229,7 @@ def settings(arguments: argparse.Namespace, work: Work) -> dict[str, Any]:
             "gpus": int(on_gpu),
             "ingress": arguments.ingress,
         },
-        "batching": {"cache_pieces": 4 * arguments.passages[1] * (LENGTH + ENTRY)},
+        "batching": {"cache_pieces": 4 * arguments.passages[1] * (LENGTH + ENTRY_OVERHEAD)},
     }
 
 

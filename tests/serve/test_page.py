@@ -164,7 +164,7 @@ def test_what_the_server_refuses_is_said_in_its_words(page: Page) -> None:
     page.get_by_label("Passages, in any order").evaluate("(field) => { field.value = 'a\\n\\n'.repeat(1001); }")
     page.get_by_role("button", name="Re-rank").click()
 
-    expect(page.get_by_role("alert")).to_contain_text("1001 are too many; send at most 1000 a request.")
+    expect(page.get_by_role("alert")).to_contain_text("1001 are too many; send at most 1000 per request.")
 
 
 @pytest.mark.parametrize(

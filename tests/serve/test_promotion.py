@@ -156,7 +156,7 @@ def test_promotion_and_return_under_load_fail_no_request(cluster: Cluster) -> No
 
     assert there.returncode == 0, there.stderr
     assert back.returncode == 0, back.stderr
-    assert "the endpoint answers with it: 24 golden pairs" in there.stdout
+    assert "the endpoint serves it: 24 golden pairs" in there.stdout
     assert "first-stage scores count 0.25 from now on, not 0, which none of these queries" in there.stdout
     assert f"{cluster.old} is back in place of {cluster.new}" in back.stdout
     assert np.allclose(new, wanted(cluster.new), atol=1e-4)
@@ -173,14 +173,14 @@ from rayrank.core.errors import ConfigError
 from serve.targets import open_target
 target = open_target({cluster.dashboard!r})
 try:
-    target.swap({{**target.live().settings, "model": "/nowhere"}})
+    target.replace_model({{**target.live().settings, "model": "/nowhere"}})
 except ConfigError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment(), text=True, capture_output=True)
 
     assert "/nowhere does not start: " in done.stdout, done.stderr
-    assert "What answered before is back." in done.stdout
+    assert "The previous model was restored." in done.stdout
     deadline = time.monotonic() + 60
     while httpx.get(f"{cluster.endpoint}/ready", timeout=60).status_code != 200:
         assert time.monotonic() < deadline

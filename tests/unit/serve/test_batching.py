@@ -273,13 +273,13 @@ def test_an_idle_scorer_takes_a_request_of_any_length() -> None:
 
 def test_pairs_that_are_still_being_made_count_as_queued() -> None:
     async def work(batcher: Batcher[Pair]) -> None:
-        with batcher.expecting(60):
+        with batcher.reserve(60):
             for num_pairs in (1, 100):
-                with pytest.raises(Overloaded), batcher.expecting(num_pairs):
+                with pytest.raises(Overloaded), batcher.reserve(num_pairs):
                     raise AssertionError
             with pytest.raises(Overloaded):
                 await batcher(pairs_of("refused", 1), [10])
-        with batcher.expecting(30), batcher.expecting(20):
+        with batcher.reserve(30), batcher.reserve(20):
             pass
         assert len((await batcher(pairs_of("fits", 60), [10] * 60)).scores) == 60
 

@@ -34,7 +34,7 @@ def test_paths_do_not_depend_on_where_a_replica_stands(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({}, r"^model is missing: name a folder that jobs\.export made, as in model=DIR\.$"),
+        ({}, r"^model is missing: name a folder written by jobs\.export, as in model=DIR\.$"),
         (
             {"model": "m", "limits.document": "5"},
             r"^The setting limits\.document .*: did you mean limits\.documents\?$",
@@ -68,7 +68,7 @@ def test_a_keys_file_that_would_let_everybody_in_is_refused(tmp_path: Path, monk
     monkeypatch.delenv("RAYRANK_API_KEYS", raising=False)
     (tmp_path / "empty").write_text("\n")
 
-    with pytest.raises(ConfigError, match=r"keys_file=.*/empty has no keys: write one a line"):
+    with pytest.raises(ConfigError, match=r"keys_file=.*/empty has no keys: write one per line"):
         api_keys(read({"model": "m", "keys_file": str(tmp_path / "empty")}))
     with pytest.raises(ConfigError, match=r"keys_file=.*/none cannot be read: No such file"):
         api_keys(read({"model": "m", "keys_file": str(tmp_path / "none")}))

@@ -24,7 +24,9 @@ from rayrank.scores.calibration import fit
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 from rayrank.text.words import word_table
 from serve.config import read
-from serve.model import ENTRY, EXPLANATIONS, PieceCache, ServedModel, ranked
+from serve.model import MAX_EXPLANATIONS, ServedModel
+from serve.order import ranked
+from serve.piece_cache import ENTRY_OVERHEAD, PieceCache
 from serve.records import Answer, Ask, Overloaded
 
 VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] what is a bog ##ue fish of number ##s location description where".split()
@@ -187,7 +189,7 @@ def test_a_deadline_counts_tokenising_too(shared: ServedModel, monkeypatch: pyte
 def test_a_deadline_counts_what_a_request_waited_before_it_came(shared: ServedModel) -> None:
     late, in_time = asked(
         shared,
-        Ask("what is a bogue", PASSAGES, deadline_ms=30_000, asked=time.time() - 60),
+        Ask("what is a bogue", PASSAGES, deadline_ms=30_000, received_at=time.time() - 60),
         Ask("what is a bogue", PASSAGES, deadline_ms=30_000),
     )
 
@@ -198,11 +200,11 @@ def test_a_deadline_counts_what_a_request_waited_before_it_came(shared: ServedMo
 
 def test_more_explanations_than_may_wait_are_sent_away(shared: ServedModel) -> None:
     async def explain_all() -> list[object]:
-        wanted = (shared.explain("what is a bogue", "a bogue is a fish", None) for _ in range(EXPLANATIONS + 2))
+        wanted = (shared.explain("what is a bogue", "a bogue is a fish", None) for _ in range(MAX_EXPLANATIONS + 2))
         return list(await asyncio.gather(*wanted, return_exceptions=True))
 
     found = asyncio.run(explain_all())
-    assert [isinstance(each, Overloaded) for each in found] == [False] * EXPLANATIONS + [True] * 2
+    assert [isinstance(each, Overloaded) for each in found] == [False] * MAX_EXPLANATIONS + [True] * 2
 
 
 def test_the_first_stage_counts_as_much_as_it_is_weighed() -> None:
@@ -321,7 +323,7 @@ def test_the_cache_gives_the_same_ids_and_stays_within_its_bound(types: Path) ->
         calls.append(len(texts))
         return encode(texts)
 
-    room = 3 * (ENTRY + 1)
+    room = 3 * (ENTRY_OVERHEAD + 1)
     cache = PieceCache(counted, room)  # type: ignore[arg-type]
     fish, what = cache(["fish", "what"])
     assert [fish.tolist(), what.tolist()] == [encode([text]).values.to_pylist() for text in ("fish", "what")]

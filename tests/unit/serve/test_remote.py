@@ -58,11 +58,11 @@ def remote(ranker: Ranker) -> Remote:
 
 
 @pytest.mark.parametrize("is_up", [True, False])
-def test_after_the_deadline_nothing_is_the_answer_unless_nobody_is_there(
+def test_after_the_deadline_nothing_is_the_answer_unless_nobody_has_replica(
     is_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[object] = []
-    monkeypatch.setattr(serve.remote, "_is_there", lambda method: (looks.append(method), is_up)[1])
+    monkeypatch.setattr(serve.remote, "_has_replica", lambda method: (looks.append(method), is_up)[1])
     ranker = Ranker(late)
     ask = Ask("what", ["a", "b"], "location", deadline_ms=100)
 

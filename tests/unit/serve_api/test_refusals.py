@@ -225,14 +225,14 @@ def test_a_route_asked_with_a_wrong_method_says_which_is_right(api: str) -> None
     for route in (TEI, V1, V2, SCORE):
         answer = requests.get(api + route, timeout=10)
         assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
-        assert said(answer, route) == f"{route} is no place for GET: send POST."
+        assert said(answer, route) == f"{route} does not support GET: send POST."
 
 
 def test_a_path_that_is_not_there_is_told_in_the_shape_of_its_neighbours(api: str) -> None:
     for path, route in (("/rerank/more", TEI), ("/v1/chat", V1), ("/v2/chat", V2), ("/nowhere", SCORE)):
         answer = requests.post(api + path, timeout=10)
         assert answer.status_code == 404
-        assert said(answer, route) == f"There is no {path}: /docs lists what there is."
+        assert said(answer, route) == f"There is no {path}: /docs lists all routes."
 
 
 def test_a_model_too_busy_to_say_so_is_ready_all_the_same(

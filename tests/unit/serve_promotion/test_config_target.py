@@ -35,7 +35,7 @@ def test_only_the_model_is_written_anew(text: str, tmp_path: Path) -> None:
     before, there_and_back = yaml.safe_load(text), [("/m/two: a #name", "/m/one"), ("/m/one", "/m/two: a #name")]
 
     for model, previous in there_and_back:
-        done = open_target(str(file)).swap({"model": model, "previous": previous})
+        done = open_target(str(file)).replace_model({"model": model, "previous": previous})
 
         live = open_target(str(file)).live().settings
         assert (live["model"], live["previous"]) == (model, previous)
@@ -43,7 +43,7 @@ def test_only_the_model_is_written_anew(text: str, tmp_path: Path) -> None:
         after["applications"][-1]["args"].pop("previous")
         after["applications"][-1]["args"]["model"] = "/m/one"
         assert after == before
-        assert done == f"serve deploy {file} makes it answer"
+        assert done == f"run serve deploy {file} to serve it"
     comments = [line.partition("# ")[2] for line in text.splitlines() if "# " in line]
     assert [line.partition("# ")[2] for line in file.read_text().splitlines() if "# " in line] == comments
     assert list(tmp_path.iterdir()) == [file]
@@ -67,7 +67,7 @@ def test_a_file_without_a_model_is_told_what_it_lacks(text: str, tmp_path: Path)
     file.write_text(text)
 
     with pytest.raises(
-        ConfigError, match=r"has 0 applications with a model, and one is needed: give it args: \{model: DIR\}"
+        ConfigError, match=r"has 0 applications with a model instead of one: give one application args: \{model: DIR\}"
     ):
         open_target(str(file)).live()
     assert file.read_text() == text

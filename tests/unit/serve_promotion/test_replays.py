@@ -10,8 +10,9 @@ import pytest
 from rayrank.bundle.golden import GoldenPair
 from rayrank.core.config import EvaluateConfig
 from rayrank.core.errors import ConfigError, DatasetError
-from serve.promotion import Replay, as_shown, difference, golden_replays, promoted, read_replays, turned_back
-from serve.targets import Live
+from serve.promotion import difference, promoted, rolled_back, served_scores
+from serve.replays import Replay, golden_replays, read_replays
+from serve.targets import LiveModel
 
 CONFIG = EvaluateConfig(resamples=500)
 RNG = np.random.default_rng(0)
@@ -91,7 +92,7 @@ def test_a_model_that_ranks_judged_answers_worse_is_objected_to_and_a_better_one
     assert worse.comparison is not None
     assert worse.comparison.difference == pytest.approx(0.1 - 1)
     assert "MRR@10 falls by 0.9000 (p 0.002)" in worse.objection()
-    assert "MRR@10 1.0000 -> 0.1000 on 40 judged ones" in worse.finding()
+    assert "MRR@10 1.0000 -> 0.1000 on 40 judged queries" in worse.finding()
     # It agrees as little, but where answers are known they decide.
     assert better.tau == worse.tau == pytest.approx(-1)
     assert not better.objection()
@@ -127,10 +128,10 @@ def test_a_model_is_judged_by_the_order_that_its_own_weight_of_the_first_stage_g
     first = [[float(place != answer) for place in range(10)] for answer in answered]
     replays = [replace(replay, first_stage_scores=scores) for replay, scores in zip(JUDGED, first, strict=True)]
 
-    found = difference(replays, as_shown(replays, LIVE, 0.0), as_shown(replays, LIVE, 1.0), CONFIG)
+    found = difference(replays, served_scores(replays, LIVE, 0.0), served_scores(replays, LIVE, 1.0), CONFIG)
 
     assert "MRR@10 falls by 0.9000" in found.objection()
-    assert as_shown(JUDGED, LIVE, 1.0) == LIVE
+    assert served_scores(JUDGED, LIVE, 1.0) == LIVE
 
 
 def test_equal_scores_are_measured_in_the_order_they_were_given() -> None:
@@ -142,22 +143,22 @@ def test_equal_scores_are_measured_in_the_order_they_were_given() -> None:
 
 
 def test_the_model_before_is_remembered_and_turning_back_twice_changes_nothing() -> None:
-    first = Live({"model": "/m/one", "name": "one", "backend": "torch"}, "")
+    first = LiveModel({"model": "/m/one", "name": "one", "backend": "torch"}, "")
 
-    second = Live(promoted(first, "/m/two"), "")
-    back = Live(turned_back(second), "")
+    second = LiveModel(promoted(first, "/m/two"), "")
+    back = LiveModel(rolled_back(second), "")
 
     assert second.settings == {"model": "/m/two", "name": "two", "backend": "torch", "previous": "/m/one"}
     assert back.settings == {"model": "/m/one", "name": "one", "backend": "torch", "previous": "/m/two"}
-    assert turned_back(back) == second.settings
+    assert rolled_back(back) == second.settings
 
 
 def test_a_name_that_was_given_stays() -> None:
-    assert promoted(Live({"model": "/m/one", "name": "our-ranker"}, ""), "/m/two")["name"] == "our-ranker"
+    assert promoted(LiveModel({"model": "/m/one", "name": "our-ranker"}, ""), "/m/two")["name"] == "our-ranker"
 
 
 def test_what_cannot_be_promoted_is_told() -> None:
-    with pytest.raises(ConfigError, match="is the one that answers already"):
-        promoted(Live({"model": "/m/one"}, ""), "/m/one/")
-    with pytest.raises(ConfigError, match="--back has nothing to go back to: no model was promoted over /m/one"):
-        turned_back(Live({"model": "/m/one"}, ""))
+    with pytest.raises(ConfigError, match="is already the live model"):
+        promoted(LiveModel({"model": "/m/one"}, ""), "/m/one/")
+    with pytest.raises(ConfigError, match="--back has no previous model: no promotion has replaced /m/one yet"):
+        rolled_back(LiveModel({"model": "/m/one"}, ""))
