@@ -108,15 +108,15 @@ def test_passages_come_in_the_order_and_with_the_scores_of_the_server(page: Page
         "=" if index == place else f"{'▲' if index > place else '▼'} {abs(index - place)}"
         for place, index in enumerate(order)
     ]
-    expect(page.get_by_role("status").first).to_contain_text(f"The query asks for: {chances['query_type']}.")
+    expect(page.get_by_role("status").first).to_contain_text(f"Query type: {chances['query_type']}.")
 
 
 def test_a_type_that_is_chosen_is_the_one_that_is_read(page: Page) -> None:
-    page.get_by_label("What the query asks for").select_option("location")
+    page.get_by_label("Query type").select_option("location")
 
     ask(page)
 
-    expect(page.get_by_role("status").first).to_contain_text("The query asks for: location.")
+    expect(page.get_by_role("status").first).to_contain_text("Query type: location.")
 
 
 def test_words_of_the_query_and_words_of_several_pieces_are_marked(page: Page) -> None:
@@ -150,7 +150,7 @@ def test_an_explanation_shows_words_pieces_and_attention_in_both_forms(page: Pag
 
 def test_what_is_missing_is_said_and_can_be_mended(page: Page) -> None:
     page.get_by_role("button", name="Re-rank").click()
-    expect(page.get_by_role("alert")).to_have_text("There is no query yet. Type what you look for.")
+    expect(page.get_by_role("alert")).to_have_text("The query is empty. Type a question or some keywords.")
     expect(page.get_by_label("Query", exact=True)).to_be_focused()
 
     ask(page)
@@ -188,7 +188,7 @@ def test_a_server_in_trouble_is_told_in_plain_words(page: Page, answer: dict | N
 
 def test_a_key_is_asked_for_when_the_server_wants_one(browser: Browser, closed: str) -> None:
     with opened(browser, closed) as page:
-        expect(page.get_by_role("alert")).to_contain_text("The server asks for an API key.")
+        expect(page.get_by_role("alert")).to_contain_text("The server requires an API key.")
         page.get_by_label("API key").fill("wrong")
         page.get_by_role("button", name="Show me an example").click()
         expect(page.get_by_role("alert")).to_contain_text("The server does not know this API key.")
