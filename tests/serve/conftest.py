@@ -1,4 +1,4 @@
-"""A running endpoint for all tests here: real Ray Serve over real HTTP, with a model of one layer."""
+"""An endpoint on Ray Serve, over HTTP, with a model of one layer."""
 
 import logging
 import socket
@@ -27,7 +27,7 @@ from serve.app import build
 
 
 def make_model(folder: Path, seed: int) -> Path:
-    """Export a model that has learnt nothing, so that another seed has other scores."""
+    """Export a model with random weights, so that another seed gives other scores."""
     tokenizer = load_tokenizer(MINILM)
     torch.manual_seed(seed)
     model = Reranker(load_encoder(EncoderConfig(layers=1), word_table(tokenizer), StrmConfig()), 1).eval()
@@ -38,7 +38,7 @@ def make_model(folder: Path, seed: int) -> Path:
 
 @contextmanager
 def clients(url: str, body: dict[str, Any], outcomes: list[httpx.Response | Exception]) -> Iterator[None]:
-    """Keep asking from four threads while the body runs."""
+    """Send requests from four threads while the body of the `with` statement runs."""
     stop = threading.Event()
 
     def keep_asking() -> None:
@@ -83,7 +83,7 @@ def index_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def serving() -> Iterator[str]:
-    """Ray Serve without an application; its URL."""
+    """The URL of a Ray Serve without an application."""
     port = free_port()
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
     serve.start(http_options={"host": "127.0.0.1", "port": port})
@@ -94,7 +94,7 @@ def serving() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def server(serving: str, model_folder: Path) -> str:
-    """The base URL of an endpoint with the tiny model, up for the whole session."""
+    """The base URL of an endpoint with the tiny model, for the whole session."""
     serve.run(build({"model": str(model_folder)}), name="server", route_prefix="/")
     assert httpx.get(f"{serving}/health", timeout=30).status_code == 200
     return serving

@@ -1,4 +1,4 @@
-"""A Serve config file gets another model and stays as it was otherwise."""
+"""A promotion in a Serve config file changes the model and nothing else."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ applications: [{import_path: "serve.app:build", args: {wait: 1, model: /m/one, b
 
 
 @pytest.mark.parametrize("text", [BLOCK, FLOW])
-def test_only_the_model_is_written_anew(text: str, tmp_path: Path) -> None:
+def test_only_the_model_is_changed(text: str, tmp_path: Path) -> None:
     file = tmp_path / "serve.yaml"
     file.write_text(text)
     before, there_and_back = yaml.safe_load(text), [("/m/two: a #name", "/m/one"), ("/m/one", "/m/two: a #name")]
@@ -62,7 +62,7 @@ def test_the_endpoint_is_found_in_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "applications: []", "applications: [{import_path: a, args: {depth: 1}}]", "a: 1"]
 )
-def test_a_file_without_a_model_is_told_what_it_lacks(text: str, tmp_path: Path) -> None:
+def test_a_file_without_a_model_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "serve.yaml"
     file.write_text(text)
 
@@ -73,13 +73,13 @@ def test_a_file_without_a_model_is_told_what_it_lacks(text: str, tmp_path: Path)
     assert file.read_text() == text
 
 
-def test_what_is_no_config_file_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_config_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken").write_text("a: [")
     for name, reason in (("nothing", "No such file"), ("broken", "while parsing")):
         with pytest.raises(ConfigError, match=f"--to .*/{name} cannot be read: {reason}"):
             open_target(str(tmp_path / name))
 
 
-def test_a_dashboard_that_does_not_answer_is_told() -> None:
+def test_a_dashboard_that_does_not_answer_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"--to http://127\.0\.0\.1:9 cannot be used: .*; name the dashboard's URL"):
         open_target("http://127.0.0.1:9")
