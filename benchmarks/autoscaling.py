@@ -1,11 +1,11 @@
-"""Replicas that come and go with the load: it steps up and down again, and is watched from outside.
+"""Autoscaling of the endpoint: number of replicas and latency while the load steps up and down again.
 
     python -m benchmarks.autoscaling [--steps 0.3 1.5 0.3] [--seconds 60] [--json FILE] [--plot FILE]
 
-The endpoint starts with one replica of MiniLM-L6 and may have three, each with one thread. What one carries is measured
-first, by as few clients as give no reason for a second one; the steps are shares of that. Above 1 a lone replica falls
-behind; how far others help depends on the cores that there are for them. Requests leave at random moments, from a
-client in a process of its own, and latency counts from when they were due.
+The endpoint starts with one replica of MiniLM-L6 and scales up to three, each with one thread. First the throughput of
+one replica is measured, with so few clients that no second replica is started. Each step offers a multiple of that
+throughput. Above 1, a single replica falls behind; how much further replicas help depends on the free cores. A separate
+process sends the requests at random times, and latency counts from the scheduled time of a request.
 """
 
 import argparse
@@ -24,59 +24,67 @@ from typing import Any
 
 from ray import serve
 
-from benchmarks.endpoint import Work, endpoint, made_work
+from benchmarks.endpoint import Work, build_work, endpoint
 from benchmarks.load import Load, Sample, ask, figures, percentile
 from benchmarks.load_plot import autoscaling_png
 
 SIZES = (4, 12)
-"""Passages of a request: few, so that every second has some requests to be judged by."""
+"""Smallest and largest number of passages of a request: few, so that each second has several requests."""
 
 TARGET = 2
-"""Requests in the hands of a replica that is busy enough."""
+"""Ongoing requests per replica that autoscaling aims at."""
 
 CORES = 0.5
-"""That Ray sets aside for a replica, so that three fit on two cores; it has one thread all the same."""
+"""Cores that Ray reserves for a replica, so that three fit on two cores; each replica has one thread."""
 
-KINDS = ("RUNNING", "STARTING")
-OFTEN = 0.25
-"""Seconds between two looks at the replicas."""
+STATES = ("RUNNING", "STARTING")
+PERIOD_S = 0.25
+"""Seconds between two samples of the number of replicas."""
 
 
 @dataclass(frozen=True)
 class Replicas:
-    """How many replicas of the model there are at a time of day."""
+    """The number of replicas of the model at one time."""
 
     time: float
     running: int
     asked: int
-    """With those that are starting."""
+    """Running and starting replicas."""
 
 
 def main() -> None:
-    """Run the steps and print when replicas came and went."""
+    """Offer the steps of load, and print when replicas started and stopped."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--data", default="../shared/data/insuranceqa", help="a BEIR folder; generated if missing")
+    options.add_argument(
+        "--data", default="../shared/data/insuranceqa", help="a BEIR folder; if missing, texts are generated"
+    )
     options.add_argument("--backend", choices=("torch", "onnx-int8"), default="onnx-int8")
-    options.add_argument("--pairs", type=int, default=3000, help="of all requests together")
-    options.add_argument("--steps", type=float, nargs="+", default=[0.3, 1.5, 0.3], help="shares of what one carries")
-    options.add_argument("--seconds", type=float, default=60, help="of a step")
+    options.add_argument("--pairs", type=int, default=3000, help="pairs of all requests together")
+    options.add_argument(
+        "--steps",
+        type=float,
+        nargs="+",
+        default=[0.3, 1.5, 0.3],
+        help="load of each step, as a multiple of one replica's throughput",
+    )
+    options.add_argument("--seconds", type=float, default=60, help="duration of a step")
     options.add_argument("--json", metavar="FILE")
-    options.add_argument("--plot", metavar="FILE", help="a PNG")
+    options.add_argument("--plot", metavar="FILE", help="write a plot as PNG")
     arguments = options.parse_args()
-    # Ended from outside, everything that was started is to be ended too.
+    # On SIGTERM, exit normally, so that all started processes are ended too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     with tempfile.TemporaryDirectory() as folder:
-        work = made_work(arguments, Path(folder), SIZES)
+        work = build_work(arguments, Path(folder), SIZES)
         with endpoint(settings(arguments, work)) as url:
             alone = figures(ask(url, work.bodies, 10, clients=TARGET)).achieved / work.pairs_per_request
             rates = [share * alone for share in arguments.steps]
-            with watched() as replicas:
+            with sampled_replicas() as replicas:
                 seen = ask(url, work.bodies, arguments.seconds, rates)
     report(arguments, alone, seen, replicas)
 
 
 def settings(arguments: argparse.Namespace, work: Work) -> dict[str, Any]:
-    """Return those of an endpoint that scales within seconds, in both directions."""
+    """Return the settings of an endpoint that scales up and down within seconds."""
     return {
         "model": work.model,
         "backend": arguments.backend,
@@ -86,15 +94,15 @@ def settings(arguments: argparse.Namespace, work: Work) -> dict[str, Any]:
 
 
 @contextmanager
-def watched() -> Iterator[list[Replicas]]:
-    """Yield a list that grows as long as somebody is inside."""
+def sampled_replicas() -> Iterator[list[Replicas]]:
+    """Yield a list to which a thread adds the number of replicas several times per second."""
     found: list[Replicas] = []
     ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(OFTEN):
+        while not ended.wait(PERIOD_S):
             states = serve.status().applications["default"].deployments["Ranker"].replica_states
-            running, starting = (sum(states[name] for name in states if name == kind) for kind in KINDS)
+            running, starting = (sum(states[name] for name in states if name == kind) for kind in STATES)
             found.append(Replicas(time.time(), running, running + starting))
 
     watcher = threading.Thread(target=watch)
@@ -107,12 +115,12 @@ def watched() -> Iterator[list[Replicas]]:
 
 
 def report(arguments: argparse.Namespace, alone: float, seen: Load, replicas: list[Replicas]) -> None:
-    """Print what came and went, a row a step, and write all facts."""
+    """Print when replicas started and stopped, and a row per step; write all figures."""
     print(f"one replica alone: {alone:.1f} requests/s")
     before = None
     for sample in replicas:
         if before != (now := (sample.running, sample.asked)):
-            print(f"{sample.time - seen.started:>7.1f} s: {sample.running} running, {sample.asked} asked for")
+            print(f"{sample.time - seen.started:>7.1f} s: {sample.running} running, {sample.asked} requested")
         before = now
     print(f"\n{'step':>5}{'requests/s':>12}{'p50 ms':>9}{'p95 ms':>9}{'requests':>10}  failures")
     for step, share in enumerate(arguments.steps):
@@ -138,7 +146,7 @@ def report(arguments: argparse.Namespace, alone: float, seen: Load, replicas: li
 
 
 def second(samples: list[Sample], number: int) -> dict[str, Any]:
-    """Return the figures of the requests that were due in a second, and how many were answered in it."""
+    """Return the latencies of the requests scheduled in one second, and the number of answers in that second."""
     latencies = sorted(sample.latency for sample in samples if number <= sample.due < number + 1)
     ends = [sample.due + sample.seconds for sample in samples if sample.is_answered]
     return {

@@ -1,12 +1,11 @@
-"""The candidates stage beside a plain pyserini batch_search loop: same index, queries, depth and threads.
+"""The candidates stage compared with a pyserini batch_search loop: same index, queries, depth and threads.
 
     python -m benchmarks.candidates [--passages 200000] [--queries 4000] [--depth 1000] [--threads 2] [--repeats 3]
 
-Both sides search every query in batches, read every hit and write (query_id, passage_id, rank, score) to
-Parquet. Three ratios: against the loop as a whole, both sides starting cold; against the loop alone, after
-its imports and its JVM's start, while the stage still pays for its own; and against its batch_search
-calls alone, hits neither read nor written. Peak memory is the largest resident size of the process that
-searches.
+Both systems search all queries in batches, read every hit and write (query_id, passage_id, rank, score) to Parquet. The
+stage, including its startup, is compared with three parts of the loop: with the whole process including startup, with
+the loop without imports and JVM startup, and with the batch_search calls alone, whose hits are neither read nor
+written. Peak memory is the largest resident size of the searching process.
 """
 
 import argparse
@@ -14,7 +13,6 @@ import json
 import multiprocessing
 import random
 import shutil
-import statistics
 import tempfile
 import threading
 import time
@@ -29,7 +27,8 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.made import write_beir
+from benchmarks.synthetic import write_beir
+from benchmarks.tables import spread
 from rayrank.cluster.connection import start_ray
 from rayrank.core.artifacts import Store
 from rayrank.core.config import CandidatesConfig, DatasetConfig, PipelineConfig, ResourcesConfig
@@ -43,7 +42,7 @@ VOCABULARY = 50_000
 
 
 def main() -> None:
-    """Build the corpus once, then let the two sides take turns."""
+    """Build the corpus once, then run the two systems in alternation."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--passages", type=int, default=200_000)
     options.add_argument("--queries", type=int, default=4_000)
@@ -58,7 +57,7 @@ def main() -> None:
 
 
 def compare(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """Return one measurement a side and round, and check that the two sides agree."""
+    """Return one measurement per system and round, and check that both find the same candidates."""
     write_dataset(folder / "data", arguments.passages, arguments.queries)
     start_ray()
     dataset = DatasetConfig(source=f"beir:{folder / 'data'}")
@@ -83,13 +82,13 @@ def compare(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]
         rounds[-2]["loop_seconds"], rounds[-2]["search_seconds"] = seconds
         found = store.artifact("candidates", config)
         ours = pa.concat_tables([found.read_table(name) for name in found.names("test")])
-        assert ours.equals(pq.read_table(plain_file)), "the two sides found different candidates"
+        assert ours.equals(pq.read_table(plain_file)), "the two systems found different candidates"
         print(json.dumps(rounds[-2]), json.dumps(rounds[-1]), sep="\n", flush=True)
     return rounds
 
 
 def in_process(work: Callable[..., None], *arguments: Any) -> None:
-    """Run work in a process of its own, which starts with nothing loaded."""
+    """Run a function in a new process, so that its imports are measured too."""
     process = multiprocessing.get_context("spawn").Process(target=work, args=arguments)
     process.start()
     process.join()
@@ -122,7 +121,7 @@ def plain_loop(lucene: str, query_ids: list[str], texts: list[str], arguments: a
 
 
 def measured(work: Callable[[], object]) -> dict[str, float]:
-    """Return the seconds work took and the peak memory of the largest process it used."""
+    """Return the seconds that a function took, and the peak memory of its largest child process."""
     peak = 0
     ended = threading.Event()
 
@@ -147,7 +146,7 @@ def measured(work: Callable[[], object]) -> dict[str, float]:
 
 
 def write_dataset(folder: Path, num_passages: int, num_queries: int) -> None:
-    """Write a BEIR folder of Zipf-distributed words."""
+    """Write a BEIR folder of texts with Zipf-distributed words."""
     rng = random.Random(7)
     words = [f"word{i}" for i in range(VOCABULARY)]
     weights = list(accumulate(1 / (i + 10) for i in range(VOCABULARY)))
@@ -160,7 +159,7 @@ def write_dataset(folder: Path, num_passages: int, num_queries: int) -> None:
 
 
 def report(arguments: argparse.Namespace, rounds: list[dict[str, Any]]) -> None:
-    """Print the table, and the same facts as JSON."""
+    """Print the table, and write the same figures as JSON."""
     plain, stage = ([entry for entry in rounds if entry["side"] == side] for side in ("plain", "stage"))
     sides = {
         "plain loop, cold": ([entry["seconds"] for entry in plain], plain),
@@ -170,7 +169,7 @@ def report(arguments: argparse.Namespace, rounds: list[dict[str, Any]]) -> None:
     }
     ours = sides["stage, cold"][0]
     facts = []
-    print(f"\n{'side':<18}{'queries/s: median (range)':>30}{'peak MB':>10}{'stage / side: median (range)':>32}")
+    print(f"\n{'system':<18}{'queries/s: median (range)':>30}{'peak MB':>10}{'stage / system: median (range)':>32}")
     for name, (seconds, entries) in sides.items():
         rates = [arguments.queries / value for value in seconds]
         ratios = [theirs / mine for theirs, mine in zip(seconds, ours, strict=True)]
@@ -179,11 +178,6 @@ def report(arguments: argparse.Namespace, rounds: list[dict[str, Any]]) -> None:
         print(f"{name:<18}{spread(rates, 1):>30}{peak:>10,.0f}{spread(ratios, 2):>32}")
     if arguments.json:
         Path(arguments.json).write_text(json.dumps({"settings": vars(arguments), "rounds": rounds, "sides": facts}))
-
-
-def spread(values: list[float], digits: int) -> str:
-    """Write a median with its range."""
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
 
 
 if __name__ == "__main__":

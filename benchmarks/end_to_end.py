@@ -1,12 +1,12 @@
-"""From texts to a run file: ours beside sentence-transformers' CrossEncoder, in one process, on the same candidates.
+"""From texts to a run file: rayrank compared with sentence-transformers' CrossEncoder on the same candidates.
 
     python -m benchmarks.end_to_end [--data ../shared/data/insuranceqa] [--queries 20] [--depth 30] [--repeats 3]
 
-Every side starts with the texts of queries, passages and candidates in memory and ends with a TREC run on disk. The
-passages are drawn from a pool, as a first stage finds the same ones for many queries: ours takes each text apart once,
-CrossEncoder once for each pair it is in. The model is MiniLM-L6 with a fresh head or of BERT-large's shape, in bfloat16
-on a GPU, on a CPU also in int8; candidates are random, so the scores mean nothing. The sides take turns; the
-plain ones must agree. All are compared with CrossEncoder at the batch size that suits it best.
+Every system starts with the texts of queries and candidate passages in memory, and ends with a TREC run on disk. The
+passages come from a small pool, because a first stage retrieves the same passages for many queries: rayrank tokenises
+each text once, CrossEncoder once per pair. The model is MiniLM-L6 with an untrained head, or has BERT-large's shape; it
+scores in bfloat16 on a GPU, and on a CPU in float32 and in int8. Candidates are random. The systems alternate in one
+process; those without STRM must agree in their scores. All are compared with CrossEncoder at its best batch size.
 """
 
 import argparse
@@ -22,9 +22,9 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import CrossEncoder
 
-from benchmarks.made import ENCODERS
 from benchmarks.pairs import read_pairs
 from benchmarks.score import PEER, Side, exported, report, take_turns
+from benchmarks.synthetic import ENCODERS
 from rayrank.bundle.export import Bundle, export
 from rayrank.bundle.text_scorer import pair_texts, scorer_of
 from rayrank.core.config import StrmConfig
@@ -38,7 +38,7 @@ from rayrank.text.ragged import Rows
 
 
 class Work(NamedTuple):
-    """Texts, and which passages are candidates of which query."""
+    """Texts, and the candidates as rows of the query and the passage."""
 
     queries: list[str]
     passages: list[str]
@@ -48,25 +48,27 @@ class Work(NamedTuple):
 
 
 def main() -> None:
-    """Let the sides take turns, and print a table."""
+    """Run the systems in alternation, and print a table."""
     batch_sizes = [512, 1024, 2048] if torch.cuda.is_available() else [8, 32]
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--data", default="../shared/data/insuranceqa", help="a BEIR folder; generated if missing")
+    options.add_argument(
+        "--data", default="../shared/data/insuranceqa", help="a BEIR folder; if missing, texts are generated"
+    )
     options.add_argument("--encoder", choices=ENCODERS, default="minilm")
     options.add_argument("--queries", type=int, default=20)
     options.add_argument("--depth", type=int, default=30)
-    options.add_argument("--pool", type=int, default=300, help="passages that candidates are drawn from")
+    options.add_argument("--pool", type=int, default=300, help="number of passages from which candidates are drawn")
     options.add_argument("--length", type=int, default=180)
-    options.add_argument("--batch-sizes", type=int, nargs="+", default=batch_sizes, help="of CrossEncoder")
+    options.add_argument("--batch-sizes", type=int, nargs="+", default=batch_sizes, help="batch sizes of CrossEncoder")
     options.add_argument("--repeats", type=int, default=3)
     options.add_argument("--json", metavar="FILE")
     arguments = options.parse_args()
-    work = made_work(arguments)
+    work = build_work(arguments)
     with tempfile.TemporaryDirectory() as folder:
         sides = [*peer_sides(arguments, work, Path(folder)), *our_sides(arguments, work, Path(folder) / "ours.trec")]
         scores = [side.run() for side in sides]
         for side, found in zip(sides, scores, strict=True):
-            # Random weights that STRM's attention goes through score otherwise.
+            # The untrained model has other scores with STRM's attention.
             alike = "STRM" in side.name or np.corrcoef(scores[0], found)[0, 1] > 0.98
             assert alike, f"{side.name} does not score as CrossEncoder does"
         take_turns(sides, arguments.repeats)
@@ -74,7 +76,7 @@ def main() -> None:
     report(arguments, sides, what, len(work.query_rows))
 
 
-def made_work(arguments: argparse.Namespace) -> Work:
+def build_work(arguments: argparse.Namespace) -> Work:
     """Return queries with candidates drawn from the pool."""
     texts = read_pairs(arguments.data, max(arguments.queries, arguments.pool))
     rng = np.random.default_rng(13)
@@ -85,7 +87,7 @@ def made_work(arguments: argparse.Namespace) -> Work:
 
 
 def peer_sides(arguments: argparse.Namespace, work: Work, folder: Path) -> Iterator[Side]:
-    """Yield CrossEncoder at each batch size, from start to end."""
+    """Yield CrossEncoder at each batch size."""
     plain = exported(arguments.length, StrmConfig(form="off"), arguments.encoder)
     export(str(folder / "model"), plain)
     on_gpu = torch.cuda.is_available()
@@ -96,7 +98,7 @@ def peer_sides(arguments: argparse.Namespace, work: Work, folder: Path) -> Itera
 
 
 def our_sides(arguments: argparse.Namespace, work: Work, file: Path) -> Iterator[Side]:
-    """Yield ours with plain attention and with STRM, from start to end."""
+    """Yield rayrank's scorers with full attention and with STRM."""
     for strm in (StrmConfig(form="off"), StrmConfig()):
         ours = exported(arguments.length, strm, arguments.encoder)
         mark = "" if strm.form == "off" else ", STRM"
@@ -110,7 +112,7 @@ def our_sides(arguments: argparse.Namespace, work: Work, file: Path) -> Iterator
 
 
 def theirs(peer: CrossEncoder, work: Work, batch_size: int, file: Path) -> NDArray[np.float32]:
-    """Score pairs of texts, sort each query's, and write a line a candidate."""
+    """Score pairs of texts, sort the candidates of each query, and write one line per candidate."""
     pairs = [
         (work.queries[query], work.passages[passage])
         for query, passage in zip(work.query_rows, work.passage_rows, strict=True)
@@ -125,7 +127,7 @@ def theirs(peer: CrossEncoder, work: Work, batch_size: int, file: Path) -> NDArr
 
 
 def ours_of(ours: Bundle, scorer: Scorer | OnnxScorer, work: Work, file: Path) -> NDArray[np.float32]:
-    """Take every text apart once, score pairs of rows, and write the run as the evaluation does."""
+    """Tokenise every text once, score pairs of rows, and write the run as the evaluation does."""
     texts = pair_texts(ours, work.queries, work.passages)
     scores = scorer.with_texts(texts)(work.query_rows, work.passage_rows)
     order = np.lexsort([-scores, work.query_rows])

@@ -1,4 +1,4 @@
-"""What the benchmarks of the endpoint share: a model and requests on disk, and an endpoint that serves the model."""
+"""Shared by the benchmarks of the endpoint: a model and requests on disk, and an endpoint that serves the model."""
 
 import argparse
 import json
@@ -22,25 +22,25 @@ from rayrank.models.inference.onnx_graph import int8, onnx_graph
 from serve.app import build
 
 LENGTH = 180
-"""Word pieces of a pair at most."""
+"""Maximum word pieces of a pair."""
 
 
 class Work(NamedTuple):
-    """What is asked for."""
+    """The model and the requests of a benchmark."""
 
     model: str
     bodies: str
-    """A file with a request a line."""
+    """A file with one request per line."""
     pairs: TextPairs
-    """All pairs of all requests."""
+    """The pairs of all requests."""
     pairs_per_request: float
     seconds: float
 
 
-def made_work(
+def build_work(
     arguments: argparse.Namespace, folder: Path, sizes: tuple[int, int], repeated: float = 0.0, encoder: str = "minilm"
 ) -> Work:  # fmt: skip
-    """Write the model and the requests into a folder."""
+    """Write the model and the requests into a folder; `repeated` is the share of passages that all requests contain."""
     plain = exported(LENGTH, StrmConfig(form="off"), encoder)
     graph = int8(onnx_graph(plain.model)) if arguments.backend == "onnx-int8" else None
     export(str(folder / "model"), replace(plain, int8=graph))
@@ -52,7 +52,7 @@ def made_work(
         count, start = rng.randint(*sizes), len(passages)
         same = round(repeated * count)
         chosen = texts.passages[:same] + texts.passages[start + same : start + count]
-        # Scores as they are, so that the two servers' can be compared.
+        # Logits, so that the scores of the two servers can be compared.
         bodies.append(json.dumps({"query": texts.queries[start], "texts": chosen, "raw_scores": True}))
         queries += [texts.queries[start]] * len(chosen)
         passages += chosen
@@ -64,9 +64,9 @@ def made_work(
 
 @contextmanager
 def endpoint(settings: dict[str, Any]) -> Iterator[str]:
-    """Run the endpoint on a Ray of its own; yields the URL to ask."""
+    """Run the endpoint on a new Ray instance; yields its URL."""
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    # Ray's workers give way to all other processes, as the peer does not.
+    # By default Ray lowers the priority of its workers, which would favour the baseline server.
     ray.init(
         address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING,
         _system_config={"worker_niceness": 0},
@@ -77,5 +77,5 @@ def endpoint(settings: dict[str, Any]) -> Iterator[str]:
         ray_serve.run(build(settings), route_prefix="/")
         yield f"http://127.0.0.1:{port}/rerank"
     finally:
-        # All that Ray started here, Serve too.
+        # This also stops Serve.
         ray.shutdown()

@@ -1,12 +1,12 @@
-"""A client in a process of its own that asks an endpoint for what one JSON body a line says.
+"""A load generator: sends the JSON bodies of a file, one per line, to an endpoint.
 
     python -m benchmarks.load URL BODIES.jsonl --rates 5 20 5 --seconds 10
     python -m benchmarks.load URL BODIES.jsonl --clients 16 --seconds 10
 
-With rates (requests a second, one step after another) it is open-loop: requests leave at random moments drawn
-beforehand, whatever became of earlier ones, and latency counts from the moment that was drawn, so that waiting is never
-hidden. With clients it is closed-loop: so many requests are under way all the time. Bodies are sent in turn, from the
-first one on. What came of it is printed as JSON.
+With --rates (requests per second, one step after another) the load is open-loop: requests are sent at random times that
+are scheduled in advance, whether or not earlier ones are answered, and latency counts from the scheduled time, so that
+it includes all waiting. With --clients the load is closed-loop: each client sends its next request when its last one is
+answered. Bodies are sent in the order of the file, again and again. The measurements are printed as JSON.
 """
 
 import argparse
@@ -27,63 +27,63 @@ from typing import NamedTuple
 import aiohttp
 
 PATIENCE = 30.0
-"""Seconds until a client gives up; what failed, however early, counts as if it had taken these."""
+"""Timeout of a request in seconds; a failed request counts with this latency."""
 
 NO_ANSWER = 0
-"""In place of a status where none came."""
+"""The status of a request without an answer."""
 
 
 class Sample(NamedTuple):
-    """One request."""
+    """The measurement of one request."""
 
     due: float
-    """When it was to leave, in seconds from the start."""
+    """The scheduled time, in seconds from the start."""
     seconds: float
-    """From then to the end of the answer."""
+    """Seconds from the scheduled time to the end of the answer."""
     pairs: int
     status: int
 
     @property
     def is_answered(self) -> bool:
-        """Whether scores came."""
+        """Whether the request got scores."""
         return self.status == 200
 
     @property
     def latency(self) -> float:
-        """The seconds that count."""
+        """Latency in seconds; the timeout for a failed request."""
         return self.seconds if self.is_answered else PATIENCE
 
 
 class Load(NamedTuple):
-    """What a client saw."""
+    """The measurements of one load."""
 
     started: float
-    """Time of day."""
+    """Wall-clock time of the start."""
     seconds: float
-    """How long it asked; answers may come later."""
+    """Seconds in which requests were sent; answers may arrive later."""
     cpu: float
-    """Share of a core that the client took."""
+    """Cores that the load generator used."""
     samples: list[Sample]
 
 
 @dataclass(frozen=True)
 class Point:
-    """A load in figures."""
+    """The figures of one load."""
 
     offered: float
-    """Pairs a second that were asked for."""
+    """Pairs per second that were sent."""
     achieved: float
-    """Pairs a second that were answered, up to the last answer."""
+    """Pairs per second that were answered, until the last answer."""
     p50: float
     p95: float
     p99: float
     num_requests: int
     failures: dict[int, int]
-    """How many requests ended with which status; 0 is none at all."""
+    """Number of failed requests by status; 0 means no answer."""
     cpu: float
 
     def row(self) -> str:
-        """Return the figures for a table under `HEADER`."""
+        """Return a row of the table with the header `HEADER`."""
         failures = ", ".join(f"{count} x {status or 'no answer'}" for status, count in self.failures.items())
         latencies = "".join(f"{1000 * value:>9,.0f}" for value in (self.p50, self.p95, self.p99))
         return f"{self.offered:>10,.1f}{self.achieved:>10,.1f}{latencies}{self.num_requests:>10,}  {failures or 'none'}"
@@ -93,21 +93,21 @@ HEADER = f"{'offered':>10}{'achieved':>10}{'p50 ms':>9}{'p95 ms':>9}{'p99 ms':>9
 
 
 def ask(url: str, bodies: str, seconds: float, rates: Sequence[float] = (), clients: int = 0) -> Load:
-    """Let a client of its own process ask, and return what it saw; it is ended with whoever waits for it."""
+    """Run the load generator in its own process, and return its measurements."""
     how = ["--rates", *map(str, rates)] if rates else ["--clients", str(clients)]
     command = [sys.executable, "-m", "benchmarks.load", url, bodies, "--seconds", str(seconds), *how]
-    # In a group of its own: Ctrl-C is the waiting side's, which then ends it.
+    # In its own process group: Ctrl-C reaches only the waiting process, which then ends this one.
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, process_group=0)
     seen = json.loads(done.stdout)
     return Load(**seen | {"samples": [Sample(*row) for row in seen["samples"]]})
 
 
 def figures(load: Load) -> Point:
-    """Return figures over all of a load."""
+    """Return the figures of a load."""
     samples = load.samples
     latencies = sorted(sample.latency for sample in samples)
     answered = [sample for sample in samples if sample.is_answered]
-    # Answers come on when nothing is asked any more; many at once, so that a look in between would count by chance.
+    # Until the last answer: answers arrive in groups, so that a count at any earlier time would depend on chance.
     ended = max([load.seconds, *(sample.due + sample.seconds for sample in answered)])
     return Point(
         offered=sum(sample.pairs for sample in samples) / load.seconds,
@@ -122,26 +122,26 @@ def figures(load: Load) -> Point:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the least value that this share of the values does not exceed."""
+    """Return the smallest value that at least this share of the values does not exceed."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def main() -> None:
-    """Ask, and print what was seen."""
+    """Send the requests, and print the measurements."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("url")
-    options.add_argument("bodies", help="a file with one JSON body a line")
-    options.add_argument("--seconds", type=float, default=10, help="of all, or of each rate")
+    options.add_argument("bodies", help="a file with one JSON body per line")
+    options.add_argument("--seconds", type=float, default=10, help="duration of the load, or of each rate")
     how = options.add_mutually_exclusive_group(required=True)
-    how.add_argument("--rates", type=float, nargs="+", default=(), help="requests a second")
-    how.add_argument("--clients", type=int, default=0, help="requests under way at any time")
+    how.add_argument("--rates", type=float, nargs="+", default=(), help="requests per second")
+    how.add_argument("--clients", type=int, default=0, help="number of concurrent clients")
     print(json.dumps(asyncio.run(_ask(options.parse_args()))._asdict()))
 
 
 async def _ask(arguments: argparse.Namespace) -> Load:
     lines = Path(arguments.bodies).read_bytes().splitlines()
     bodies = itertools.cycle([(line, len(json.loads(line)["texts"])) for line in lines])
-    # Servers close idle connections after 5 seconds; a request must not meet that.
+    # Shorter than the 5 seconds after which servers close idle connections: a request must not use a closed one.
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=3)
     patience = aiohttp.ClientTimeout(total=PATIENCE)
     async with aiohttp.ClientSession(connector=connector, timeout=patience) as session:
@@ -157,7 +157,7 @@ async def _ask(arguments: argparse.Namespace) -> Load:
 
 
 def _moments(rates: Sequence[float], seconds: float) -> list[float]:
-    """Return when requests leave: as a Poisson process, but in exactly the number that a rate says."""
+    """Return the scheduled times of requests: uniformly random, with the exact number of requests for each rate."""
     rng = random.Random(13)
     return [
         moment
@@ -167,7 +167,7 @@ def _moments(rates: Sequence[float], seconds: float) -> list[float]:
 
 
 class _Client:
-    """Sends bodies in turn and notes what came of them."""
+    """Sends the bodies in order, and records a sample for each."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, bodies: Iterator[tuple[bytes, int]]) -> None:
         self._session, self._url, self._bodies = session, url, bodies

@@ -1,4 +1,4 @@
-"""Pictures of what `benchmarks.serve` and `benchmarks.autoscaling` measured, from the facts in their JSON files."""
+"""Plots of `benchmarks.serve` and `benchmarks.autoscaling`, from the figures in their JSON files."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,17 +24,17 @@ def load_png(facts: dict[str, Any]) -> bytes:
     ceiling = sum(facts["in_process"]) / len(facts["in_process"])
     axes.axvline(ceiling, color=GREEN, linewidth=1.4, linestyle="-.", label="the scorer in one process")
     axes.axhline(1000 * facts["bound"], color=GREY, linewidth=1.2, linestyle="--", label="bound on p95")
-    _in_ms(axes)
+    _set_ms_scale(axes)
     axes.set_xlim(left=0)
-    axes.set_xlabel("offered load in pairs a second (dotted: where a server is saturated)")
-    axes.set_ylabel("latency in ms, from when a request was due")
+    axes.set_xlabel("offered load in pairs per second (dotted: saturation of a server)")
+    axes.set_ylabel("latency in ms, from the scheduled time of a request")
     tidy(axes)
     figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=9)
     return png(figure)
 
 
 def autoscaling_png(facts: dict[str, Any]) -> bytes:
-    """Draw load, replicas and latency over one time."""
+    """Draw load, replicas and latency over time."""
     figure = Figure(figsize=(8, 7), layout="constrained")
     panels = figure.subplots(3, 1, sharex=True)
     _loads(panels[0], facts)
@@ -42,7 +42,7 @@ def autoscaling_png(facts: dict[str, Any]) -> bytes:
     _latencies(panels[2], facts["seconds"])
     for axes in panels:
         tidy(axes)
-        # Above the panel, where it covers nothing.
+        # Above the panel, so that the legend covers no data.
         axes.legend(frameon=False, fontsize=9, ncols=2, loc="lower right", bbox_to_anchor=(1, 0.98), borderpad=0)
     return png(figure)
 
@@ -53,7 +53,7 @@ def _loads(axes: Axes, facts: dict[str, Any]) -> None:
     times, answered = ([second[name] for second in facts["seconds"]] for name in ("time", "answered"))
     axes.step(times, answered, where="post", color=BLUE, label="answered")
     axes.set_ylim(bottom=0)
-    axes.set_ylabel("requests a second")
+    axes.set_ylabel("requests per second")
     axes.set_title(f"{sum(facts['failures'].values())} failures", color=GREY, fontsize=9, loc="left")
 
 
@@ -61,7 +61,7 @@ def _replicas(axes: Axes, samples: Sequence[dict[str, Any]]) -> None:
     times, running, asked = ([sample[name] for sample in samples] for name in ("time", "running", "asked"))
     axes.fill_between(times, running, step="post", color=LIGHT)
     axes.step(times, running, where="post", color=BLUE, linewidth=1.8, label="running")
-    axes.step(times, asked, where="post", color=ORANGE, linestyle="--", label="with those that are starting")
+    axes.step(times, asked, where="post", color=ORANGE, linestyle="--", label="running and starting")
     axes.set_ylim(0, max(asked) + 0.3)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("replicas")
@@ -72,13 +72,13 @@ def _latencies(axes: Axes, seconds: Sequence[dict[str, Any]]) -> None:
     for name, colour in (("p95", ORANGE), ("p50", BLUE)):
         values = [1000 * second[name] for second in known]
         axes.plot([second["time"] for second in known], values, color=colour, linewidth=1.6, label=name)
-    _in_ms(axes)
+    _set_ms_scale(axes)
     axes.set_ylabel("latency in ms")
-    axes.set_xlabel("seconds; a latency stands where its request was due")
+    axes.set_xlabel("seconds (latencies: scheduled time of the request)")
 
 
-def _in_ms(axes: Axes) -> None:
-    """Give latencies a scale for small and large ones, with numbers as people write them."""
+def _set_ms_scale(axes: Axes) -> None:
+    """Set a logarithmic scale with plain numbers."""
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))

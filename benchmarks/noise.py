@@ -1,11 +1,11 @@
-"""The noise stage from Parquet to Parquet, beside the scorer that it feeds, alone in a process, on a part of its pairs.
+"""The noise stage, from Parquet to Parquet, compared with its scorer alone in one process on a part of the pairs.
 
     python -m benchmarks.noise [--pairs 4000000] [--depth 1000] [--passages 20000] [--strm off] [--json FILE]
 
-The corpus is generated, about a hundred word pieces a pair; the model is MiniLM-L6 with a fresh head; candidates are
-random, so the scores mean nothing. `whole` is all of the stage on a Ray that runs already: the model's start, and what
-is compiled, if there is enough to do. `running` is the second half of its files. What the scorer alone reaches is
-measured after it has compiled.
+The corpus is generated, with about a hundred word pieces per pair. The model is MiniLM-L6 with an untrained head, and
+the candidates are random. `whole` is the speed of the whole stage on a running Ray, including loading the model and,
+with enough pairs, compilation. `running` is the speed of the second half of its files. The scorer alone is measured
+after compilation.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import pyarrow as pa
 import ray
 import torch
 
-from benchmarks.made import write_beir
+from benchmarks.synthetic import write_beir
 from rayrank.cluster.connection import start_ray
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import DatasetConfig, InputConfig, PipelineConfig, PretrainConfig, StrmConfig
@@ -41,10 +41,10 @@ LENGTH = 180
 
 
 def main() -> None:
-    """Make what the stage reads, let it run, then its scorer alone, and print both."""
+    """Prepare the inputs, measure the stage and then its scorer alone, and print both."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--pairs", type=int, default=4_000_000)
-    options.add_argument("--alone", type=int, default=300_000, help="pairs of the scorer alone")
+    options.add_argument("--alone", type=int, default=300_000, help="pairs for the scorer alone")
     options.add_argument("--depth", type=int, default=1_000)
     options.add_argument("--passages", type=int, default=20_000)
     options.add_argument("--strm", choices=("mask", "bias", "off"), default="off")
@@ -53,17 +53,17 @@ def main() -> None:
     if not arguments.passages >= arguments.depth <= arguments.pairs:
         options.error("--depth is at most --passages and at most --pairs")
     with tempfile.TemporaryDirectory() as folder:
-        config, store = made(arguments, Path(folder))
+        config, store = prepared(arguments, Path(folder))
         started = time.time()
         scores = make("noise", config, store)
         whole = time.time() - started
         ray.shutdown()
-        lone, length = alone(config, store, arguments.alone)
+        lone, length = scorer_rate(config, store, arguments.alone)
         report(arguments, whole, files_of(scores, started), lone, length)
 
 
-def made(arguments: argparse.Namespace, folder: Path) -> tuple[PipelineConfig, Store]:
-    """Return the settings and a storage with all that the stage asks for."""
+def prepared(arguments: argparse.Namespace, folder: Path) -> tuple[PipelineConfig, Store]:
+    """Return the settings, and a storage with all inputs of the stage."""
     num_queries = arguments.pairs // arguments.depth
     write_dataset(folder / "data", arguments.passages, num_queries)
     dataset = DatasetConfig(source=f"beir:{folder / 'data'}")
@@ -86,7 +86,7 @@ def made(arguments: argparse.Namespace, folder: Path) -> tuple[PipelineConfig, S
 
 
 def write_dataset(folder: Path, num_passages: int, num_queries: int) -> None:
-    """Write a BEIR folder of words that the vocabulary has, and of some in two pieces."""
+    """Write a BEIR folder of texts; most words are one word piece, some are two."""
     rng = random.Random(7)
     words = "insurance policy cover doctor claim health plan water house money pay cost life year benefit".split()
     words += ["reinsured", "annuity", "premiums"]
@@ -99,12 +99,12 @@ def write_dataset(folder: Path, num_passages: int, num_queries: int) -> None:
 
 
 def write_candidates(config: PipelineConfig, store: Store, num_queries: int, arguments: argparse.Namespace) -> None:
-    """Write random candidates as the first stage writes its own."""
+    """Write random candidates in the format of the candidates stage."""
     artifact, rng = store.artifact("candidates", config), np.random.default_rng(7)
     each = 1000
     for number, first in enumerate(range(0, num_queries, each)):
         queries = np.arange(first, min(num_queries, first + each))
-        # No passage twice for a query: a run of them, from a place of its own.
+        # Consecutive passages from a random start, so that no query has a passage twice.
         places = rng.integers(0, arguments.passages, len(queries))[:, None] + np.arange(arguments.depth)
         count = len(queries) * arguments.depth
         table = pa.table(
@@ -121,14 +121,14 @@ def write_candidates(config: PipelineConfig, store: Store, num_queries: int, arg
 
 
 def files_of(scores: Artifact, started: float) -> list[tuple[float, int]]:
-    """Return when each file was written, in seconds from the start, and how many pairs it holds."""
+    """Return, for each file, the seconds from the start until it was written, and its number of pairs."""
     files = [Path(scores.local(name)) for name in scores.names("train")]
     sizes = [len(scores.read_table(name, ["rank"])) for name in scores.names("train")]
     return sorted((file.stat().st_mtime - started, size) for file, size in zip(files, sizes, strict=True))
 
 
-def alone(config: PipelineConfig, store: Store, count: int) -> tuple[float, float]:
-    """Return pairs a second of the scorer in this process, from rows, and the mean length of a pair."""
+def scorer_rate(config: PipelineConfig, store: Store, count: int) -> tuple[float, float]:
+    """Return the pairs per second of the scorer in this process, and the mean length of a pair."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     words, inputs = word_table(tokenizer_of(config, store)), inputs_of(config, store, {})
     model = load_reranker(store.require("pointwise", config), config.strm, words).to(device)
@@ -148,7 +148,7 @@ def alone(config: PipelineConfig, store: Store, count: int) -> tuple[float, floa
 def report(
     arguments: argparse.Namespace, whole: float, files: list[tuple[float, int]], lone: float, length: float
 ) -> None:
-    """Print the rates, and write them with the moments of all files."""
+    """Print the rates, and write them together with the times of all files."""
     count, half = sum(size for _, size in files), len(files) // 2
     seconds = files[-1][0] - files[half - 1][0] if half else float("nan")
     running = sum(size for _, size in files[half:]) / seconds

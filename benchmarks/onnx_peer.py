@@ -1,4 +1,4 @@
-"""What a team makes of a cross-encoder for a CPU by itself: ONNX Runtime's own optimizer and its dynamic int8."""
+"""A baseline for CPUs: a cross-encoder after ONNX Runtime's own optimizer and dynamic int8 quantization."""
 
 import tempfile
 import warnings
@@ -19,10 +19,9 @@ INPUTS = ["input_ids", "attention_mask", "token_type_ids"]
 
 
 class OnnxPeer:
-    """A Hugging Face folder, traced as it is, and scored from text in batches of like lengths as CrossEncoder does."""
+    """A Hugging Face model as an int8 ONNX graph; it scores texts in batches sorted by length, as CrossEncoder does."""
 
     def __init__(self, folder: str) -> None:
-        # Which knows how long an input may be.
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         model = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager").eval()
         options = onnxruntime.SessionOptions()

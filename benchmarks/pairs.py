@@ -1,4 +1,4 @@
-"""Pairs of texts to measure with: real ones where they lie beside the checkout, else generated ones."""
+"""Pairs of texts for benchmarks: from a BEIR folder if it exists, else generated."""
 
 import gzip
 import json
@@ -10,7 +10,7 @@ WORDS = "the of insurance policy cover claim premium agent deductible underwriti
 
 
 class TextPairs(NamedTuple):
-    """Queries and passages, one of each a pair."""
+    """The queries and the passages of pairs, and the name of their dataset."""
 
     queries: list[str]
     passages: list[str]
@@ -18,7 +18,7 @@ class TextPairs(NamedTuple):
 
 
 def read_pairs(folder: str, count: int) -> TextPairs:
-    """Return dev queries with passages drawn at random, the same for the same count."""
+    """Return dev queries with random passages, the same for the same count."""
     rng = random.Random(13)
     path = Path(folder)
     if not (path / "corpus.jsonl.gz").is_file():

@@ -1,12 +1,13 @@
-"""Our scorers beside sentence-transformers' CrossEncoder: one process, the same weights and the same pairs.
+"""rayrank's scorers on a CPU compared with sentence-transformers' CrossEncoder: the same weights and the same pairs.
 
     python -m benchmarks.score [--data ../shared/data/insuranceqa] [--pairs 512] [--length 180] [--repeats 5]
 
-The model is MiniLM-L6 with a fresh head, exported as a folder that both libraries open. CrossEncoder reads raw text;
-the fastest of its batch sizes is what every side is compared with. So does the folder as ONNX Runtime's own tools turn
-it to int8 (`benchmarks.onnx_peer`). Ours read stored ids, as every stage does, and one of them raw text. The
-sides take turns. Each must give CrossEncoder's scores: to 1e-3, or for int8 with a correlation of 0.98. Attention
-is plain, since CrossEncoder has no other; sides with STRM have the same weights.
+The model is MiniLM-L6 with an untrained head, exported as a folder that both libraries can load. CrossEncoder scores
+from text; every system is compared with the fastest of its batch sizes. The same model, quantized to int8 by ONNX
+Runtime's own tools (`benchmarks.onnx_peer`), also scores from text. rayrank's scorers use stored ids, as every stage
+does; one of them starts from text. The systems alternate in one process. Each must agree with CrossEncoder: up to 1e-3,
+or for int8 with a correlation of 0.98. CrossEncoder only has full attention, so systems with STRM have the same weights
+but other scores.
 """
 
 import argparse
@@ -25,9 +26,10 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import CrossEncoder
 
-from benchmarks.made import made_reranker
 from benchmarks.onnx_peer import OnnxPeer
 from benchmarks.pairs import TextPairs, read_pairs
+from benchmarks.synthetic import build_reranker
+from benchmarks.tables import spread
 from rayrank.bundle.export import Bundle, export, settings_of
 from rayrank.bundle.text_scorer import pair_texts, score
 from rayrank.core.config import MINILM, InputConfig, QueryTypesConfig, StrmConfig
@@ -39,34 +41,40 @@ from rayrank.text.ragged import Rows
 
 PEER, ONNX_PEER = "CrossEncoder", "ONNX Runtime int8"
 BATCH_SIZES = (8, 16, 32, 64, 128)
-"""Of the peers; CrossEncoder's default is 32."""
+"""Batch sizes of the two baselines; CrossEncoder's default is 32."""
 
 Scores = NDArray[np.float32]
 
 
 @dataclass
 class Side:
-    """One way to score the pairs."""
+    """One of the compared systems."""
 
     name: str
     run: Callable[[], Scores]
     padding: float | None = None
-    """Share of the positions computed that hold nothing, where it is known."""
+    """Share of padding in the computed positions, if known."""
     same: float | None = 1e-3
-    """How near its scores are to CrossEncoder's; None for int8, and for STRM's own scores."""
+    """Largest accepted difference from CrossEncoder's scores; None for int8 and for STRM."""
     seconds: list[float] = field(default_factory=list)
 
 
 def main() -> None:
-    """Build every side, let them take turns, and print what came of it."""
+    """Build all systems, run them in alternation, and print a table."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--data", default="../shared/data/insuranceqa", help="a BEIR folder; generated if missing")
+    options.add_argument(
+        "--data", default="../shared/data/insuranceqa", help="a BEIR folder; if missing, texts are generated"
+    )
     options.add_argument("--pairs", type=int, default=512)
-    options.add_argument("--length", type=int, default=180, help="word pieces of a pair at most")
+    options.add_argument("--length", type=int, default=180, help="maximum word pieces of a pair")
     options.add_argument("--repeats", type=int, default=5)
-    options.add_argument("--tokens", type=int, help="of one of our batches; what suits each side if left out")
-    options.add_argument("--batch-sizes", type=int, nargs="+", default=BATCH_SIZES, help="of the peers")
-    options.add_argument("--only", nargs="*", metavar="NAME", help="sides whose names hold one of these")
+    options.add_argument(
+        "--tokens", type=int, help="token budget of rayrank's batches; chosen by each scorer if left out"
+    )
+    options.add_argument("--batch-sizes", type=int, nargs="+", default=BATCH_SIZES, help="batch sizes of the baselines")
+    options.add_argument(
+        "--only", nargs="*", metavar="NAME", help="measure only systems whose names contain one of these"
+    )
     options.add_argument("--json", metavar="FILE")
     arguments = options.parse_args()
     pairs = read_pairs(arguments.data, arguments.pairs)
@@ -80,7 +88,7 @@ def main() -> None:
 
 
 def take_turns(sides: list[Side], repeats: int) -> None:
-    """Let each side run once a turn: a machine that slows down slows down all of them."""
+    """Run each system once per round, so that a machine that becomes slower affects all of them."""
     for _ in range(repeats):
         for side in sides:
             started = time.perf_counter()
@@ -89,9 +97,9 @@ def take_turns(sides: list[Side], repeats: int) -> None:
 
 
 def exported(length: int, strm: StrmConfig, encoder: str = "minilm") -> Bundle:
-    """Return the model under test, the same each time but for its attention."""
+    """Return the model of the benchmark; only its attention depends on the arguments."""
     tokenizer = load_tokenizer(MINILM)
-    model = made_reranker(encoder, tokenizer, strm).cpu().eval()
+    model = build_reranker(encoder, tokenizer, strm).cpu().eval()
     inputs = InputConfig(length=length, query_type=False)
     return Bundle(model, tokenizer, settings_of(model, inputs, QueryTypesConfig(), []))
 
@@ -116,7 +124,7 @@ def peer_sides(arguments: argparse.Namespace, pairs: TextPairs, folder: str) -> 
 
 
 def our_sides(arguments: argparse.Namespace, pairs: TextPairs) -> Iterator[Side]:
-    """Yield torch, ONNX Runtime and its int8, with plain attention and with STRM."""
+    """Yield torch, ONNX Runtime and its int8, with full attention and with STRM."""
     for strm in (StrmConfig(form="off"), StrmConfig()):
         ours = exported(arguments.length, strm)
         texts = pair_texts(ours, pairs.queries, pairs.passages)
@@ -146,11 +154,11 @@ def padding(lengths: Rows, batches: Iterable[Rows]) -> float:
 
 
 def check(sides: list[Side], scores: dict[str, Scores]) -> None:
-    """Stop where two sides do not do the same work."""
+    """Raise an error if two systems give different scores."""
     first = scores[sides[0].name]
     for side in sides:
         if side.same is not None:
-            assert np.allclose(scores[side.name], first, atol=side.same), f"{side.name} scores otherwise"
+            assert np.allclose(scores[side.name], first, atol=side.same), f"{side.name} gives other scores"
     for side in sides:
         if "int8" in side.name:
             full = scores["torch, STRM" if "STRM" in side.name else "torch"]
@@ -159,29 +167,24 @@ def check(sides: list[Side], scores: dict[str, Scores]) -> None:
 
 
 def report(arguments: argparse.Namespace, sides: list[Side], what: str, num_pairs: int) -> None:
-    """Print the table, and write the same facts as JSON."""
+    """Print the table, and write the same figures as JSON."""
     peers = [side for side in sides if side.name.startswith(PEER)]
     best = min(peers, key=lambda side: statistics.median(side.seconds))
     facts: list[dict[str, Any]] = []
     where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{torch.get_num_threads()} threads"
     print(f"{what}, {where}, best: {best.name}\n")
-    print(f"{'side':<30}{'pairs/s: median (range)':>28}{f'of {best.name}':>28}{'at its fastest':>16}{'padding':>10}")
+    print(f"{'system':<30}{'pairs/s: median (range)':>28}{f'of {best.name}':>28}{'at its fastest':>16}{'padding':>10}")
     for side in sides:
         rates = [num_pairs / value for value in side.seconds]
         ratios = [theirs / mine for theirs, mine in zip(best.seconds, side.seconds, strict=True)]
-        # On a machine that others use too, the fastest of some runs is the one they disturbed least.
+        # On a shared machine, the fastest round is the one that others disturbed least.
         fastest = min(min(other.seconds) for other in peers) / min(side.seconds)
         facts.append({"side": side.name, "pairs_per_s": rates, "ratios": ratios, "fastest": fastest})
         facts[-1]["padding"] = side.padding
-        hollow = "" if side.padding is None else f"{side.padding:.1%}"
-        print(f"{side.name:<30}{spread(rates, 1):>28}{spread(ratios, 2):>28}{fastest:>16.2f}{hollow:>10}")
+        padding_text = "" if side.padding is None else f"{side.padding:.1%}"
+        print(f"{side.name:<30}{spread(rates, 1):>28}{spread(ratios, 2):>28}{fastest:>16.2f}{padding_text:>10}")
     if arguments.json:
         Path(arguments.json).write_text(json.dumps({"settings": vars(arguments), "best": best.name, "sides": facts}))
-
-
-def spread(values: list[float], digits: int) -> str:
-    """Write a median with its range."""
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""A listwise training step on packed batches beside the same step on padded ones, in one process.
+"""A listwise training step on packed batches compared with the same step on padded batches.
 
     python -m benchmarks.train_step [--encoder large] [--lists 16] [--size 6] [--steps 20] [--repeats 3]
 
-Each step is a forward, a backward, clipping and AdamW, in bfloat16 autocast on a GPU. `plain` pads a batch to its
-longest pair, as a plain training loop does, and has no STRM: it is what all are compared with. `padded` has it;
-`grouped` is this project's step where rows are not packed; `packed` is the step on a GPU, once it is compiled and
-captured as CUDA graphs. The sides take turns on the same lists; `memory` is what the tensors of a side's steps take at
-most beyond what all sides had before them. On a CPU there is no packed side.
+A step is a forward and a backward pass, gradient clipping and AdamW, in bfloat16 autocast on a GPU. The baseline
+`plain` pads a batch to its longest pair, as a usual training loop does, and has no STRM. `padded` is the same with
+STRM; `grouped` is rayrank's step for models that cannot be packed; `packed` is rayrank's step on a GPU, compiled and
+with CUDA graphs. The steps alternate on the same lists. `memory` is the peak of a step's tensors beyond the memory that
+was allocated before it. On a CPU there is no packed step.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.made import ENCODERS, made_reranker, made_texts
+from benchmarks.synthetic import ENCODERS, build_reranker, random_texts
 from rayrank.core.config import MINILM, ListwiseConfig, StrmConfig
 from rayrank.models.batches import PackedBatch, PairTexts
 from rayrank.models.reranker import Reranker
@@ -33,24 +33,24 @@ from rayrank.training.phases.listwise import LabelledLists
 from rayrank.training.steps import TrainStep
 
 WARM_UP = 2
-"""Turns that compile kernels and capture CUDA graphs."""
+"""Rounds before the measurement, in which kernels are compiled and CUDA graphs captured."""
 
 Step = Callable[[Rows], object]
 
 
 class Lists:
-    """Lists as a phase has them: the first passage of each is the relevant one."""
+    """Lists of passages, of which the first is relevant, in the form of a training phase."""
 
     def __init__(self, texts: PairTexts, size: int) -> None:
-        """Take the texts and how many passages a list has."""
+        """Take the texts and the number of passages per list."""
         self._texts, self._size = texts, size
 
     def prepare(self, model: nn.Module, examples: Rows) -> LabelledLists:
-        """Return the pairs of some rows, end to end or in groups."""
+        """Return the pairs of some rows, packed or in groups of similar length."""
         return self._labelled(model, examples, collate_pairs(model, self._texts, examples, examples))
 
     def padded(self, model: nn.Module, examples: Rows) -> LabelledLists:
-        """Return them padded to the longest."""
+        """Return the pairs of some rows, padded to the longest."""
         places = torch.arange(len(examples), device=_device(model))
         return self._labelled(
             model, examples, PairGroups((self._texts.padded(examples, examples, places.device),), places)
@@ -69,7 +69,7 @@ class Lists:
 def usual_step(
     model: Reranker, lists: Lists, prepare: Callable[[nn.Module, Rows], LabelledLists]
 ) -> Callable[[Rows], None]:
-    """Return a step as any training loop has it."""
+    """Return the step of a usual training loop."""
     optimizer = torch.optim.AdamW(model.parameters(), 1e-6, fused=True)
     device = _device(model)
 
@@ -85,7 +85,7 @@ def usual_step(
 
 
 def packed_step(model: Reranker, lists: Lists) -> Callable[[Rows], Tensor]:
-    """Return the step of this project's training on a GPU, compiled from the start."""
+    """Return rayrank's training step on a GPU, compiled from the start."""
     optimizer = torch.optim.AdamW(model.parameters(), 1e-6, fused=True)
     step = TrainStep(model, lists, optimizer, ListwiseConfig())
     step.compile()
@@ -93,12 +93,12 @@ def packed_step(model: Reranker, lists: Lists) -> Callable[[Rows], Tensor]:
 
 
 def main() -> None:
-    """Let the sides take turns, and print a table."""
+    """Run the steps in alternation, and print a table."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--encoder", choices=ENCODERS, default="large")
     options.add_argument("--strm", choices=("mask", "bias", "off"), default="mask")
     options.add_argument("--lists", type=int, default=16)
-    options.add_argument("--size", type=int, default=6, help="passages a list")
+    options.add_argument("--size", type=int, default=6, help="passages per list")
     options.add_argument("--steps", type=int, default=20)
     options.add_argument("--repeats", type=int, default=3)
     options.add_argument("--json", metavar="FILE")
@@ -106,13 +106,13 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer = load_tokenizer(MINILM)
     num_pairs = arguments.lists * arguments.size
-    texts = made_texts(num_pairs * arguments.steps, tokenizer)
+    texts = random_texts(num_pairs * arguments.steps, tokenizer)
     lists = Lists(texts, arguments.size)
-    # Each side has its own model: one is compiled, one has no STRM.
+    # Each step has its own model, because one is compiled and one has no STRM.
     sides: dict[str, Step] = {}
     for name in ("plain", "padded", "grouped", "packed") if device.type == "cuda" else ("plain", "padded", "grouped"):
         strm = StrmConfig(form="off" if name == "plain" else arguments.strm)
-        model = made_reranker(arguments.encoder, tokenizer, strm).to(device).train()
+        model = build_reranker(arguments.encoder, tokenizer, strm).to(device).train()
         if name == "packed":
             sides[name] = packed_step(model, lists)
         else:
@@ -123,16 +123,16 @@ def main() -> None:
     for turn in range(-WARM_UP, arguments.repeats):
         for name, step in sides.items():
             took, peak = run(step, device, num_pairs, arguments.steps)
-            print(f"turn {turn}: {name}, {took:.1f} s", file=sys.stderr)
+            print(f"round {turn}: {name}, {took:.1f} s", file=sys.stderr)
             if turn >= 0:
                 seconds[name].append(took)
-            # A CUDA graph takes its memory when it is captured, and none afterwards.
+            # A CUDA graph allocates its memory when it is captured, and none afterwards.
             memory[name] = max(peak, memory.get(name, 0))
     report(arguments, seconds, memory, texts)
 
 
 def run(step: Step, device: torch.device, num_pairs: int, num_steps: int) -> tuple[float, int]:
-    """Return the seconds of all steps of one side, and the memory that one takes."""
+    """Return the seconds of all steps, and their peak memory."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -149,7 +149,7 @@ def run(step: Step, device: torch.device, num_pairs: int, num_steps: int) -> tup
 def report(
     arguments: argparse.Namespace, seconds: dict[str, list[float]], memory: dict[str, int], texts: PairTexts
 ) -> None:
-    """Print pairs a second and the ratio to the plain step."""
+    """Print pairs per second and the ratio to the baseline."""
     count = arguments.lists * arguments.size * arguments.steps
     rows = np.arange(count)
     lengths = texts.lengths(rows, rows)
@@ -161,11 +161,11 @@ def report(
     for name, took in seconds.items():
         rates = [count / value for value in took]
         ratios = [base / value for base, value in zip(seconds["plain"], took, strict=True)]
-        hollow = None if name in ("grouped", "packed") else float(wasted)
-        facts[name] = {"pairs_per_s": rates, "ratios": ratios, "padding": hollow, "peak_bytes": memory[name]}
+        share = None if name in ("grouped", "packed") else float(wasted)
+        facts[name] = {"pairs_per_s": rates, "ratios": ratios, "padding": share, "peak_bytes": memory[name]}
         rate, ratio = f"{statistics.median(rates):,.1f}", f"{statistics.median(ratios):.3f}"
         spread = f"({min(rates):,.1f}-{max(rates):,.1f})", f"({min(ratios):.3f}-{max(ratios):.3f})"
-        empty = "" if hollow is None else f"{hollow:.1%}"
+        empty = "" if share is None else f"{share:.1%}"
         figures = f"{f'{rate} {spread[0]}':>28}{f'{ratio} {spread[1]}':>26}{empty:>10}"
         print(f"{name:<10}{figures}{memory[name] / 1e9:>8.1f} GB")
     if arguments.json:

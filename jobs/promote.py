@@ -1,9 +1,9 @@
-"""Let another model answer: one that scores as in training and ranks no worse than the live one.
+"""Promote a model: replace the live model by one that scores as in training and does not rank worse.
 
 --to is the URL of Ray's dashboard, where a running Serve changes its model without dropping a request, or a Serve
-config file, which is changed in place. --back returns to the model before. Replayed queries are lines of
-{"query": ..., "documents": [...], "relevance": [...], "first_stage_scores": [...]}, the last two if there are any;
-without queries the golden pairs are asked.
+config file, which is changed in place. --back restores the previous model. Each line of --queries is
+{"query": ..., "documents": [...], "relevance": [...], "first_stage_scores": [...]}, where the last two are optional;
+without --queries the two models are compared on the golden pairs of the export.
 """
 
 from pathlib import Path
@@ -15,28 +15,30 @@ from rayrank.core.errors import ConfigError, RayrankError
 
 if TYPE_CHECKING:
     from rayrank.bundle.export import Bundle
-    from serve.targets import Live, Settings, Target
+    from serve.targets import LiveModel, Settings, Target
 
 
 def run(arguments: Arguments, config: PipelineConfig) -> dict[str, Any]:
-    """Check, compare, swap, and return the facts to show; with torch behind it, so imported once it is needed."""
+    """Check the new model, compare it with the live one, replace the live one, and return the findings."""
+    # Imported here because it loads torch, and a wrong option is reported without waiting for that.
     from rayrank.bundle.export import load
-    from serve.promotion import Endpoint, promoted, turned_back
+    from serve.live_endpoint import Endpoint
+    from serve.promotion import promoted, rolled_back
     from serve.targets import open_target
 
     target = open_target(arguments.to)
     live = target.live()
     if arguments.back:
-        settings = turned_back(live)
-        # A folder that is gone would cost the live one its replicas.
+        settings = rolled_back(live)
+        # Loaded here first: a missing folder would make the replicas fail and take the live model down.
         load(settings["model"], settings.get("backend", "torch"))
-        findings = [f"{settings['model']} is back in place of {live.model}: {target.swap(settings)}"]
+        findings = [f"{settings['model']} is back in place of {live.model}: {target.replace_model(settings)}"]
         return {"model": settings["model"], "previous": live.model, "findings": findings}
     settings = promoted(live, str(Path(arguments.model).expanduser().absolute()))
     endpoint = Endpoint(arguments.endpoint or live.endpoint)
     exported, checked = _checked(settings)
     compared = _compared(arguments, exported, endpoint, config) if live.model else "no live model to compare with"
-    done = target.swap(settings)
+    done = target.replace_model(settings)
     findings = [checked, compared, f"{settings['model']} is in place of {live.model or 'nothing'}: {done}"]
     if "://" in arguments.to:
         findings.append(_confirmed(exported, endpoint, target, live, arguments.force))
@@ -44,11 +46,11 @@ def run(arguments: Arguments, config: PipelineConfig) -> dict[str, Any]:
 
 
 def check(arguments: Arguments) -> None:
-    """Refuse options that do not go together."""
+    """Refuse options that cannot be used together, and a Serve config file that names no model."""
     if bool(arguments.model) == arguments.back:
-        raise ConfigError("Name the folder with --model DIR, or go back to the one before with --back.")
+        raise ConfigError("Name the new model with --model DIR, or restore the previous one with --back.")
     if arguments.judgments and not arguments.queries:
-        raise ConfigError(f"--judgments {arguments.judgments} judges nothing: name the queries with --queries FILE.")
+        raise ConfigError(f"--judgments {arguments.judgments} needs queries: name them with --queries FILE.")
     if "://" not in arguments.to:
         from serve.targets import open_target
 
@@ -56,7 +58,7 @@ def check(arguments: Arguments) -> None:
 
 
 def _checked(settings: "Settings") -> tuple["Bundle", str]:
-    """Open the folder and refuse one that does not score as training did."""
+    """Load the new model, and refuse it if its scores of golden pairs differ from those of training."""
     from rayrank.bundle.export import load
     from rayrank.bundle.text_scorer import check_golden
 
@@ -69,9 +71,10 @@ def _checked(settings: "Settings") -> tuple["Bundle", str]:
 
 
 def _compared(arguments: Arguments, exported: "Bundle", endpoint: Any, config: PipelineConfig) -> str:
-    """Ask the live model the same and refuse one that is worse."""
+    """Compare the new model with the live one on replayed queries, and refuse it if it is worse."""
     from rayrank.measure.metrics import Measure
-    from serve.promotion import as_shown, difference, golden_replays, new_scores, read_replays
+    from serve.promotion import difference, new_scores, served_scores
+    from serve.replays import golden_replays, read_replays
 
     asked = arguments.queries
     replays = read_replays(asked, arguments.judgments) if asked else golden_replays(exported.golden)
@@ -82,7 +85,8 @@ def _compared(arguments: Arguments, exported: "Bundle", endpoint: Any, config: P
             return f"not compared: {error}"
         raise
     new_weight = exported.settings.first_stage_weight
-    live, new = as_shown(replays, answers, weight), as_shown(replays, new_scores(exported, replays), new_weight)
+    live = served_scores(replays, answers, weight)
+    new = served_scores(replays, new_scores(exported, replays), new_weight)
     found = difference(replays, live, new, config.evaluate, Measure.of(config))
     if (objection := found.objection()) and not arguments.force:
         raise ConfigError(f"--model {arguments.model} is not promoted: {objection}; --force promotes it all the same.")
@@ -94,8 +98,8 @@ def _compared(arguments: Arguments, exported: "Bundle", endpoint: Any, config: P
     )
 
 
-def _confirmed(exported: "Bundle", endpoint: Any, target: "Target", live: "Live", force: bool) -> str:
-    """Ask the endpoint for the golden scores, and put the old model back if it does not have them."""
+def _confirmed(exported: "Bundle", endpoint: Any, target: "Target", live: "LiveModel", force: bool) -> str:
+    """Check the golden scores of the endpoint after the promotion, and restore the old model if they differ."""
     from serve.promotion import endpoint_parity
 
     try:
@@ -106,19 +110,19 @@ def _confirmed(exported: "Bundle", endpoint: Any, target: "Target", live: "Live"
             return f"not confirmed: {error}"
         objection = str(error)
     if not objection:
-        return f"the endpoint answers with it: {parity.finding()}"
-    target.swap(live.settings)
-    raise ConfigError(f"The endpoint does not answer as it should: {objection}; {live.model} is back.")
+        return f"the endpoint serves it: {parity.finding()}"
+    target.replace_model(live.settings)
+    raise ConfigError(f"The endpoint does not serve the new model correctly: {objection}; {live.model} was restored.")
 
 
 if __name__ == "__main__":
     options = parser(__doc__)
-    options.add_argument("--model", metavar="DIR", help="a folder that jobs.export made, as the replicas see it too")
+    options.add_argument("--model", metavar="DIR", help="a folder written by jobs.export that the replicas can read")
     options.add_argument("--to", required=True, metavar="URL|FILE", help="as in http://127.0.0.1:8265")
-    options.add_argument("--endpoint", metavar="URL", help="where the live model answers; found from --to by default")
+    options.add_argument("--endpoint", metavar="URL", help="URL of the live endpoint; found from --to by default")
     options.add_argument("--queries", metavar="FILE", help="JSONL to replay; the golden pairs by default")
     options.add_argument("--judgments", metavar="FILE", help="TREC qrels for queries with query_id and documents' id")
-    options.add_argument("--back", action="store_true", help="return to the model before, without comparing")
+    options.add_argument("--back", action="store_true", help="restore the previous model without a comparison")
     options.add_argument("--force", action="store_true", help="promote a model that ranks worse or cannot be compared")
     arguments = options.parse_args()
     run_task(arguments, lambda config, store: run(arguments, config), lambda config: check(arguments))

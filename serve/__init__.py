@@ -1,1 +1,1 @@
-"""The online re-ranking application."""
+"""The re-ranking endpoint."""

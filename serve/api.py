@@ -1,4 +1,4 @@
-"""The HTTP application around a model: every dialect's routes, the page, and answers to what is none of them."""
+"""The HTTP application around a model: the routes of every supported API, the web page, and errors for other paths."""
 
 from pathlib import Path
 
@@ -18,15 +18,17 @@ ROUTERS = (
     tei.router, documents.router, cohere.router, vllm.router, tei.similarity_router,
     search.search_router, search.router, server.open_router, server.router,
 )  # fmt: skip
-SHAPES: dict[str, type[ErrorBody]] = {
+ERRORS_BY_PREFIX: dict[str, type[ErrorBody]] = {
     "/rerank": TeiError, "/similarity": TeiError, "/v1/": SharedError, "/v2/": CohereError,
 }  # fmt: skip
-"""What errors look like under a path, where no route is there to say so."""
+"""The error format of unknown paths, by the start of the path."""
 
 
 def create_api(backend: Backend, config: ServeConfig) -> FastAPI:
-    """Return the application; the keys are read here, where it runs."""
-    api = FastAPI(title="rayrank", description="Puts passages in order, in the dialects of other servers.")
+    """Return the application. API keys are read here, in the process that checks them."""
+    api = FastAPI(
+        title="rayrank", description="Re-ranks passages for a query, through the APIs of other rerank servers."
+    )
     for status in (404, 405):
         api.add_exception_handler(status, _unrouted)
     api.state.service = Service(backend, config, api_keys(config), Metrics())
@@ -39,15 +41,18 @@ def create_api(backend: Backend, config: ServeConfig) -> FastAPI:
 async def _unrouted(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.url.path.removeprefix(request.scope.get("root_path", ""))
-    problem = Problem("missing", f"There is no {path}: /docs lists what there is.")
+    problem = Problem("missing", f"There is no {path}: /docs lists all routes.")
     if error.status_code == 405:
         headers = error.headers or {}
-        problem = Problem("method", f"{path} is no place for {request.method}: send {headers['Allow']}.", None, headers)
-    return refusal(problem, next((shape for start, shape in SHAPES.items() if path.startswith(start)), DetailError))
+        problem = Problem(
+            "method", f"{path} does not support {request.method}: send {headers['Allow']}.", None, headers
+        )
+    known = (errors for prefix, errors in ERRORS_BY_PREFIX.items() if path.startswith(prefix))
+    return refusal(problem, next(known, DetailError))
 
 
 def _add_page(api: FastAPI) -> None:
-    # File by file: mounted at the root, the folder would also answer for routes asked with a wrong method.
+    # One route per file: a folder mounted at the root would also answer requests with a wrong method.
     for file in sorted(PAGE.glob("*.*")):
         path = "/" if file.name == "index.html" else f"/{file.name}"
 

@@ -20,16 +20,17 @@ if TYPE_CHECKING:
     from serve.model import ServedModel
 
 INGRESS_REQUESTS = 4096
-"""Requests in the hands of an ingress replica; it is the model's queue that refuses more."""
+"""Concurrent requests of an ingress replica. The limit is so high that the model's queue refuses requests before it."""
 
 HEALTH_S = 2
-"""How often Serve asks a replica for its health, in seconds: a dead one is replaced that soon."""
+"""Seconds between two health checks of a replica, and thus until Serve replaces a dead one."""
 
 SURGE_PERCENT = 25
-"""Of the replicas, one at least, that Serve starts before it stops old ones: there must be room for one more."""
+"""Percentage of the replicas, at least one, that Serve starts before it stops old ones; the cluster needs room for
+them."""
 
 DRAIN_S = 60
-"""What a replica that is replaced may still take for the requests in its hands, in seconds."""
+"""Seconds that a replica which is being replaced has to answer its ongoing requests."""
 
 REPLICAS: dict[str, Any] = {
     "health_check_period_s": HEALTH_S,
@@ -38,48 +39,51 @@ REPLICAS: dict[str, Any] = {
     "logging_config": {"enable_access_log": False},
 }
 
-IN_HAND, IN_LONE_HANDS = 8, 256
-"""Times the target that a replica has in its hands at most where others may come: what waits for free hands instead can
-go to them. Where no others come, requests wait in its hands, which share it fairly."""
+ONGOING_PER_TARGET = 8
+"""With autoscaling, a replica accepts this many times the target of ongoing requests. The other requests wait outside,
+where new replicas can take them."""
 
-OF_MODEL = {"model", "previous", "backend", "name", "batching"}
-"""What a replica of the model reads of the settings."""
+ONGOING_WITHOUT_AUTOSCALING = 256
+"""Ongoing requests of a replica without autoscaling: its own queue shares the scorer fairly among them."""
+
+MODEL_SETTINGS = {"model", "previous", "backend", "name", "batching"}
+"""Settings that a replica of the model uses."""
 
 Message = MutableMapping[str, Any]
 
 
 class Channel(Protocol):
-    """A side of an ASGI connection."""
+    """`receive` or `send` of an ASGI connection."""
 
     def __call__(self, *message: Message) -> Awaitable[Any]: ...
 
 
 class Ranker:
-    """A replica of the model. The folder is in its user_config: a new one is opened before the old one goes."""
+    """A replica of the model. Its user_config names the exported folder, and Serve can change it without a restart."""
 
     def __init__(self) -> None:
         self._model: ServedModel | None = None
 
     async def reconfigure(self, settings: dict[str, Any]) -> None:
-        """Answer with the model that the settings name from now on."""
-        # With torch behind it, so not where the application is only put together.
+        """Load the model that the settings name, then replace the current model by it."""
+        # Imported here because it loads torch, which the other deployments do not need.
         import torch
 
         from serve.model import ServedModel
 
-        # Ray says so by an environment variable as well, but not where its launcher has set that already.
-        # Asking for a context would start a Ray where there is none.
+        # One thread per assigned core. Ray also sets OMP_NUM_THREADS, but not if its launcher has set it before.
+        # Without a running Ray, get_runtime_context would start one.
         if ray.is_initialized() and ray.get_runtime_context().get_actor_id():
             assigned = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
             torch.set_num_threads(max(1, int(assigned.get("CPU", 1))))
-        # Off the event loop, where requests are still being answered.
+        # In a thread: the event loop still answers requests with the old model.
         fresh = await asyncio.to_thread(ServedModel, ServeConfig.model_validate(settings))
         old, self._model = self._model, fresh
         if old is not None:
             await old.close()
 
     async def rerank(self, ask: Ask) -> Answer | Overloaded:
-        """Return scores and order; an exception would be logged and carried with its traceback, under full load."""
+        """Return the answer, or Overloaded as a value, because Ray logs a traceback for every exception."""
         try:
             return await self.model.rerank(ask)
         except Overloaded as refusal:
@@ -95,12 +99,12 @@ class Ranker:
         return await self.model.info()
 
     def check_health(self) -> None:
-        """Raise if Serve shall replace this replica."""
+        """Raise an error if Serve has to replace this replica."""
         self.model.check()
 
     @property
     def model(self) -> "ServedModel":
-        """The model that answers; Serve sends nothing before there is one."""
+        """The current model; Serve sends no requests before `reconfigure` has loaded one."""
         assert self._model is not None
         return self._model
 
@@ -109,23 +113,23 @@ class Search:
     """A replica of the first stage."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        from serve.search import Finder
+        from serve.search import IndexSearch
 
-        self._find = Finder(SearchConfig.model_validate(settings))
+        self._find = IndexSearch(SearchConfig.model_validate(settings))
 
     async def search(self, query: str, depth: int) -> list[Hit]:
         return await asyncio.to_thread(self._find, query, depth)
 
 
 class Api:
-    """A replica that speaks HTTP. Its settings are its user_config: changing them breaks no connection."""
+    """A replica of the HTTP ingress. Its settings are its user_config, so that changing them closes no connection."""
 
     def __init__(self, ranker: Handle, search: Handle | None = None) -> None:
         self._handles = ranker, search
         self._app: Any = None
 
     async def reconfigure(self, settings: dict[str, Any]) -> None:
-        """Speak by these settings from now on."""
+        """Replace the HTTP application by one with these settings."""
         from serve.api import create_api
 
         config = ServeConfig.model_validate(settings)
@@ -133,7 +137,7 @@ class Api:
 
     def __serve_build_asgi_app__(self) -> Any:
         async def forward(scope: Message, receive: Channel, send: Channel) -> None:
-            # The start of a server comes before the settings do, and means nothing to the API.
+            # The server's startup event arrives before the settings, and the application does not use it.
             if scope["type"] != "lifespan":
                 await self._app(scope, receive, send)
 
@@ -141,21 +145,21 @@ class Api:
 
 
 def build(arguments: dict[str, Any]) -> serve.Application:
-    """Return the application, or one sentence that says what is wrong, before anything is started."""
+    """Return the application; a wrong setting raises a one-line error before anything is started."""
     try:
         config = read(arguments)
         _check(config)
     except RayrankError as error:
-        # Serve's command line shows such an exception without a traceback.
+        # Serve's command line prints a ClickException without a traceback.
         raise click.ClickException(str(error)) from None
     settings = config.model_dump(mode="json")
-    # Only what it reads: with other settings it would start again, and write all texts again.
+    # Bound to the search settings only: a change of a bound setting restarts the replica, which writes all texts anew.
     search = _search(config).bind(settings["search"]) if config.search.index else None
     return _api(config, settings).bind(_ranker(config).bind(), search)
 
 
 def _check(config: ServeConfig) -> None:
-    """Open everything once that a replica would stumble over."""
+    """Open the model, the keys and the index once, so that errors appear here instead of in a replica's log."""
     from rayrank.bundle.export import load
     from serve.search import open_index
 
@@ -167,12 +171,13 @@ def _check(config: ServeConfig) -> None:
 
 def _ranker(config: ServeConfig) -> serve.Deployment:
     scaling = config.scaling
-    in_hand = math.ceil(IN_HAND * scaling.target) if scaling.max > scaling.min else IN_LONE_HANDS
+    autoscales = scaling.max > scaling.min
+    ongoing = math.ceil(ONGOING_PER_TARGET * scaling.target) if autoscales else ONGOING_WITHOUT_AUTOSCALING
     return serve.deployment(
         name="Ranker",
-        user_config=config.model_dump(mode="json", include=OF_MODEL),
+        user_config=config.model_dump(mode="json", include=MODEL_SETTINGS),
         ray_actor_options={"num_cpus": config.resources.cpus, "num_gpus": config.resources.gpus},
-        max_ongoing_requests=scaling.most or in_hand,
+        max_ongoing_requests=scaling.most or ongoing,
         max_queued_requests=scaling.queued,
         autoscaling_config=AutoscalingConfig(
             min_replicas=scaling.min,
@@ -180,8 +185,8 @@ def _ranker(config: ServeConfig) -> serve.Deployment:
             target_ongoing_requests=scaling.target,
             upscale_delay_s=scaling.upscale_delay_s,
             downscale_delay_s=scaling.downscale_delay_s,
-            # Serve's own, 10 and 30 seconds, are longer than the delay that is asked for. The first is to become an
-            # environment variable of the whole cluster, which is no place for it.
+            # Serve's defaults, 10 and 30 seconds, are longer than upscale_delay_s. Ray deprecates metrics_interval_s in
+            # favour of an environment variable of the whole cluster, which would affect other applications too.
             metrics_interval_s=0.5,
             look_back_period_s=2,
         ),
@@ -196,7 +201,7 @@ def _search(config: ServeConfig) -> serve.Deployment:
 
 
 def _api(config: ServeConfig, settings: dict[str, Any]) -> serve.Deployment:
-    # Keys of whoever starts the application must reach a cluster that was started without them.
+    # Passes the keys on to a cluster that was started without them.
     keys = {KEYS: os.environ[KEYS]} if os.environ.get(KEYS) else {}
     return serve.deployment(
         name="Api",

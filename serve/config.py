@@ -1,4 +1,4 @@
-"""Every setting of the endpoint, and how `serve run serve.app:build key=value` and a YAML file say them."""
+"""Every setting of the endpoint, read from `serve run serve.app:build key=value` or from a YAML file."""
 
 import os
 from collections.abc import Mapping
@@ -12,69 +12,79 @@ from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import changed, flatten
 
 KEYS = "RAYRANK_API_KEYS"
-"""The environment variable with API keys, comma separated."""
+"""The environment variable that holds API keys, separated by commas."""
 
 
 class LimitsConfig(Section):
-    """What one request may ask for; more is refused."""
+    """Limits of one request; larger requests are refused."""
 
-    documents: int = Field(default=1000, ge=1, description="passages of one request")
-    body_bytes: int = Field(default=2 << 20, ge=1024, description="of a request, as it comes over the wire")
+    documents: int = Field(default=1000, ge=1, description="maximum passages of a request")
+    body_bytes: int = Field(default=2 << 20, ge=1024, description="maximum bytes of a request body")
 
 
 class BatchingConfig(Section):
-    """How requests share the scorer of a replica."""
+    """How the requests of a replica are combined into batches."""
 
-    tokens: int | None = Field(default=None, ge=16, description="of a batch; what suits the device if empty")
-    wait_ms: float = Field(default=3, ge=0, le=1000, description="what an idle scorer waits for more requests")
-    queued_pairs: int = Field(default=20_000, ge=1, description="at which a replica sends clients away for a while")
-    cache_pieces: int = Field(default=8_000_000, ge=0, description="word pieces of passages kept, 4 bytes each")
-    tokenisers: int = Field(default=2, ge=1, description="threads that turn texts into word pieces")
+    tokens: int | None = Field(
+        default=None, ge=16, description="token budget of a batch; chosen for the device if empty"
+    )
+    wait_ms: float = Field(default=3, ge=0, le=1000, description="time that an idle scorer waits for more requests")
+    queued_pairs: int = Field(
+        default=20_000, ge=1, description="pairs in a replica's queue; when it is full, requests get HTTP 429"
+    )
+    cache_pieces: int = Field(
+        default=8_000_000, ge=0, description="word pieces in the cache of tokenised passages, 4 bytes each"
+    )
+    tokenisers: int = Field(default=2, ge=1, description="threads that tokenise texts")
 
 
 class ScalingConfig(Section):
-    """How many replicas of the model there are."""
+    """Autoscaling of the model's replicas."""
 
     min: int = Field(default=1, ge=1)
     max: int = Field(default=1, ge=1)
-    target: float = Field(default=8, gt=0, description="requests in the hands of a replica that is busy enough")
+    target: float = Field(default=8, gt=0, description="ongoing requests per replica that autoscaling aims at")
     most: int | None = Field(
         default=None,
         ge=1,
-        description="requests in the hands of a replica at most; if empty 8 times the target where max > min, else 256",
+        description="maximum ongoing requests of a replica; if empty, 8 times the target if max > min, else 256",
     )
-    queued: int = Field(default=1024, ge=1, description="requests that wait for a replica's hands at most")
+    queued: int = Field(default=1024, ge=1, description="maximum requests that wait for a replica to accept them")
     upscale_delay_s: float = Field(default=1, ge=0)
     downscale_delay_s: float = Field(default=60, ge=0)
-    patience_s: float = Field(default=20, gt=0, description="what a request waits for a replica where there is none")
+    patience_s: float = Field(default=20, gt=0, description="seconds that a request waits if no replica is running")
 
 
 class ReplicaConfig(Section):
-    """What a replica takes of its machine."""
+    """Resources of the replicas."""
 
-    cpus: float = Field(default=1, gt=0, description="of one with the model, which scores on as many threads")
-    gpus: float = Field(default=0, ge=0, le=1, description="of one with the model; a share is enough")
-    ingress: int = Field(default=1, ge=1, description="replicas that speak HTTP")
-    ingress_cpus: float = Field(default=0, ge=0, description="that Ray sets aside for each of these")
+    cpus: float = Field(
+        default=1, gt=0, description="cores of a replica of the model, which scores with one thread per core"
+    )
+    gpus: float = Field(default=0, ge=0, le=1, description="GPUs of a replica of the model; may be a fraction")
+    ingress: int = Field(default=1, ge=1, description="replicas of the HTTP ingress")
+    ingress_cpus: float = Field(default=0, ge=0, description="cores that Ray reserves for each ingress replica")
 
 
 class SearchConfig(Section):
     """The first stage behind /search."""
 
-    index: str = Field(default="", description="the folder or URL of an index artifact; no search if empty")
-    depth: int = Field(default=100, ge=1, le=10_000, description="passages found at most")
+    index: str = Field(default="", description="folder or URL of an index artifact; if empty, /search is off")
+    depth: int = Field(default=100, ge=1, le=10_000, description="maximum passages to retrieve")
     k1: float = Field(default=0.9, ge=0)
     b: float = Field(default=0.4, ge=0, le=1)
 
 
 class ServeConfig(Section):
-    """One endpoint, whole."""
+    """All settings of an endpoint."""
 
-    model: str = Field(default="", description="a folder that jobs.export made")
+    model: str = Field(default="", description="a folder written by jobs.export")
     backend: Backend = "torch"
-    previous: str = Field(default="", description="the model before, to which jobs.promote --back returns")
-    name: str = Field(default="", description="what clients see; the folder's name if empty")
-    keys_file: str = Field(default="", description=f"API keys, one a line; {KEYS} adds to them; none: open to all")
+    previous: str = Field(default="", description="the previous model, which jobs.promote --back restores")
+    name: str = Field(default="", description="model name that clients see; the folder's name if empty")
+    keys_file: str = Field(
+        default="", description=f"file of API keys, one per line; {KEYS} adds more; without keys, access is open"
+    )
     limits: LimitsConfig = LimitsConfig()
     batching: BatchingConfig = BatchingConfig()
     scaling: ScalingConfig = ScalingConfig()
@@ -95,12 +105,12 @@ class ServeConfig(Section):
 
 
 def read(arguments: Mapping[str, Any]) -> ServeConfig:
-    """Return the configuration of dotted keys, nested sections or both; text becomes what its setting is."""
-    # As with --set: null is no value.
+    """Return the configuration from dotted keys, nested sections or both; text is converted to the setting's type."""
+    # The text null means None, as with --set.
     changes = {key: None if value == "null" else value for key, value in flatten(arguments)}
     config = changed(ServeConfig, ServeConfig().model_dump(), changes)
     if not config.model:
-        raise ConfigError("model is missing: name a folder that jobs.export made, as in model=DIR.")
+        raise ConfigError("model is missing: name a folder written by jobs.export, as in model=DIR.")
     return config.model_copy(
         update={
             "model": _absolute(config.model),
@@ -113,12 +123,12 @@ def read(arguments: Mapping[str, Any]) -> ServeConfig:
 
 
 def _absolute(path: str) -> str:
-    """Return a path that is the same for replicas, which may stand in another folder than the one who starts them."""
+    """Return an absolute path, because replicas may have another working directory; URLs are unchanged."""
     return str(Path(path).expanduser().absolute()) if path and "://" not in path else path
 
 
 def api_keys(config: ServeConfig) -> tuple[str, ...]:
-    """Return the keys of the file and of the environment; none means that everybody is let in."""
+    """Return the keys of the file and of the environment; without any, requests need no key."""
     keys = os.environ.get(KEYS, "").split(",")
     if config.keys_file:
         try:
@@ -128,5 +138,5 @@ def api_keys(config: ServeConfig) -> tuple[str, ...]:
             raise ConfigError(f"keys_file={config.keys_file} cannot be read: {reason}; name a file of keys.") from None
     found = tuple(dict.fromkeys(key.strip() for key in keys if key.strip()))
     if config.keys_file and not found:
-        raise ConfigError(f"keys_file={config.keys_file} has no keys: write one a line, or set keys_file to nothing.")
+        raise ConfigError(f"keys_file={config.keys_file} has no keys: write one per line, or leave keys_file empty.")
     return found

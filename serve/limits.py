@@ -1,4 +1,4 @@
-"""What is checked before a request is read further: its key, its type, its size and its patience."""
+"""Checks before a request is parsed: API key, content type, size, and the time that its body takes to arrive."""
 
 import asyncio
 import hmac
@@ -11,25 +11,25 @@ from fastapi import Request
 from serve.protocols.problems import Problem
 
 BODY_SECONDS = 30.0
-"""How long a body may take to arrive; a client that trickles is sent away."""
+"""Seconds in which a body has to arrive; a slower client gets HTTP 408."""
 
 
 def check_key(request: Request, keys: Sequence[str]) -> None:
-    """Refuse a request without one of the keys."""
+    """Refuse a request that has none of the keys, if there are any."""
     if not keys:
         return
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     key = given.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
-    # All keys are compared, each in constant time: how long it takes tells nothing about them.
+    # All keys are compared, each in constant time, so that the time taken reveals nothing about them.
     if not sum(hmac.compare_digest(key, known.encode()) for known in keys):
         message = "The API key is missing or wrong: send the header 'Authorization: Bearer KEY'."
         raise Problem("unauthorised", message, headers={"WWW-Authenticate": "Bearer"})
 
 
 async def read_json(request: Request, body_bytes: int) -> Any:
-    """Return the body's value, having read no more of it than the limits allow."""
+    """Return the parsed body; reading stops as soon as the body exceeds the limit."""
     _check_type(request)
-    too_large = Problem("too_large", f"The body is larger than {body_bytes} bytes: send fewer documents a request.")
+    too_large = Problem("too_large", f"The body is larger than {body_bytes} bytes: send fewer documents per request.")
     said = request.headers.get("content-length", "")
     if said.isdecimal() and int(said[:20]) > body_bytes:
         raise too_large
@@ -41,13 +41,13 @@ async def read_json(request: Request, body_bytes: int) -> Any:
                 if len(body) > body_bytes:
                     raise too_large
     except TimeoutError:
-        message = f"The body did not arrive within {BODY_SECONDS:g} s: send it faster, or fewer documents a request."
+        message = f"The body did not arrive within {BODY_SECONDS:g} s: send it faster, or fewer documents per request."
         raise Problem("slow", message, headers={"Connection": "close"}) from None
     return parse(bytes(body))
 
 
 def parse(body: bytes) -> Any:
-    """Return the value of strict JSON: no NaN, no key twice, no half of a surrogate pair, no endless nesting."""
+    """Parse strict JSON: without NaN, duplicate keys, unpaired surrogates or unlimited nesting."""
     try:
         return jiter.from_json(body, allow_inf_nan=False, catch_duplicate_keys=True)
     except ValueError as error:
@@ -55,12 +55,12 @@ def parse(body: bytes) -> Any:
 
 
 def check_lists(value: Any, most: int, field: str = "") -> None:
-    """Refuse lists of more than `most` entries before anything looks at these."""
+    """Refuse lists of more than `most` entries before the entries are validated."""
     if isinstance(value, dict):
         for name, inner in value.items():
             check_lists(inner, most, f"{field}.{name}" if field else name)
     elif isinstance(value, list) and len(value) > most:
-        raise Problem("too_many", f"{field}: {len(value)} are too many; send at most {most} a request.", field)
+        raise Problem("too_many", f"{field}: {len(value)} are too many; send at most {most} per request.", field)
 
 
 def _check_type(request: Request) -> None:
@@ -70,4 +70,6 @@ def _check_type(request: Request) -> None:
         raise Problem("media_type", f"The Content-Type {given}: send application/json.")
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding != "identity":
-        raise Problem("media_type", f"The Content-Encoding {encoding[:50]} is not read: send the body as it is.")
+        raise Problem(
+            "media_type", f"The Content-Encoding {encoding[:50]} is not supported: send the body uncompressed."
+        )

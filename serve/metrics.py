@@ -1,4 +1,4 @@
-"""What Prometheus is told about the requests of one ingress."""
+"""Prometheus metrics of one ingress replica."""
 
 from uuid import uuid4
 
@@ -10,7 +10,8 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 class Metrics:
-    """Counters of one ingress. A scrape reaches any of them, so each names itself: no series ever goes back."""
+    """Counters of one ingress replica. A scrape may reach any replica, so each has its own `ingress` label: otherwise a
+    counter would seem to decrease from one scrape to the next."""
 
     def __init__(self) -> None:
         self._ingress = uuid4().hex[:8]
@@ -18,25 +19,25 @@ class Metrics:
         self._requests = self._counter("rayrank_requests", "Requests by route and status", "route", "status")
         self._latency = self._histogram("rayrank_request_seconds", "From the first byte to the answer", "route")
         self._phases = self._histogram(
-            "rayrank_phase_seconds", "What a request waited for: queue, tokenise, score", "phase"
+            "rayrank_phase_seconds", "Seconds of a request in each phase: queue, tokenise, score", "phase"
         )
         self._pairs = self._counter("rayrank_pairs", "Query-passage pairs scored")
         self._tokens = self._counter("rayrank_tokens", "Word pieces scored")
 
     def request(self, route: str, status: int, seconds: float) -> None:
-        """Count a request that was answered."""
+        """Count an answered request."""
         self._requests.labels(route, str(status), self._ingress).inc()
         self._latency.labels(route, self._ingress).observe(seconds)
 
     def answer(self, answer: Answer) -> None:
-        """Count what the model did."""
+        """Count the pairs, the word pieces and the phases of a model's answer."""
         self._pairs.labels(self._ingress).inc(len(answer.order))
         self._tokens.labels(self._ingress).inc(answer.num_tokens)
         for phase in ("queue", "tokenise", "score"):
             self._phases.labels(phase, self._ingress).observe(getattr(answer.timing, phase))
 
     def text(self) -> bytes:
-        """Return all of it in Prometheus' text form."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:

@@ -1,14 +1,8 @@
-"""Whether a model may take the place of the one that answers: it scores as in training, and ranks no worse."""
+"""Whether a new model may replace the live one: it must score as in training, and must not rank worse."""
 
-import json
-import os
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,39 +12,30 @@ from rayrank.bundle.golden import GoldenPair, Parity, parity
 from rayrank.bundle.predicted_types import types_for
 from rayrank.bundle.text_scorer import score
 from rayrank.core.config import EvaluateConfig
-from rayrank.core.errors import ConfigError, DatasetError
+from rayrank.core.errors import ConfigError
 from rayrank.measure.agreement import kendall_tau, rank_biased_overlap
 from rayrank.measure.metrics import MRR_10, Measure
 from rayrank.measure.significance import Comparison, Interval, compare, mean_interval
 from rayrank.reports.table import difference_text, p_text
 from rayrank.scores.interpolation import interpolate
-from serve.config import KEYS
-from serve.targets import Live, Settings
+from serve.live_endpoint import Endpoint
+from serve.replays import Replay, golden_replays
+from serve.targets import LiveModel, Settings
 
-LEAST_AGREEMENT = 0.3
-"""Of Kendall's tau with the live model. Unrelated orders are near 0; two trainings of one model are far above."""
+MIN_TAU = 0.3
+"""Smallest accepted Kendall's tau with the live model. Unrelated orders are near 0; two trainings of the same model are
+far above."""
 
-ALPHA, ENOUGH = 0.05, 20
-"""A test at this level needs so many judged queries at least; with fewer, agreement counts as well."""
+ALPHA = 0.05
+"""Significance level of the test on judged queries."""
 
-ATTEMPTS, LONGEST_WAIT_S = 8, 5.0
-"""How often a busy endpoint is asked, and the longest wait in between."""
-
-
-@dataclass(frozen=True)
-class Replay:
-    """A query and its candidates, as they once were asked for; relevance if somebody judged them."""
-
-    query: str
-    passages: Sequence[str]
-    query_type: str | None = None
-    relevance: Sequence[int] | None = None
-    first_stage_scores: Sequence[float] | None = None
+MIN_JUDGED = 20
+"""Judged queries that make the test reliable; with fewer, the agreement with the live model is checked as well."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How a new model ranks replayed queries beside the live one."""
+    """How the rankings of a new model differ from those of the live model on replayed queries."""
 
     num_queries: int
     tau: float
@@ -62,7 +47,7 @@ class Difference:
     metric: str = MRR_10.name
 
     def finding(self) -> str:
-        """Return the figures as a sentence."""
+        """Return the figures in one sentence."""
         text = (
             f"{self.num_queries:,} replayed queries: Kendall's tau {self.tau:.3f}, rank-biased overlap "
             f"{self.overlap:.3f} with the live model"
@@ -70,100 +55,47 @@ class Difference:
         if not (self.comparison and self.live and self.new):
             return text
         return (
-            f"{text}; {self.metric} {self.live.mean:.4f} -> {self.new.mean:.4f} on {self.num_judged:,} judged ones "
+            f"{text}; {self.metric} {self.live.mean:.4f} -> {self.new.mean:.4f} on {self.num_judged:,} judged queries "
             f"({difference_text(self.comparison)}, p {p_text(self.comparison.p_value)})"
         )
 
     def objection(self) -> str:
-        """Return what speaks against the new model, if anything: the metric where judged, the agreement elsewhere."""
+        """Return the reason to refuse the new model, or an empty text: a lower metric, or too little agreement."""
         found = self.comparison
         if found is not None and found.difference < 0 and found.p_value < ALPHA:
             return f"{self.metric} falls by {-found.difference:.4f} (p {p_text(found.p_value)})"
-        if self.num_judged < ENOUGH and self.tau < LEAST_AGREEMENT:
-            return f"Kendall's tau with the live model is {self.tau:.3f}, below {LEAST_AGREEMENT}"
+        if self.num_judged < MIN_JUDGED and self.tau < MIN_TAU:
+            return f"Kendall's tau with the live model is {self.tau:.3f}, below {MIN_TAU}"
         return ""
 
 
-def promoted(live: Live, model: str) -> Settings:
-    """Return the settings with another model, which remember the one before."""
+def promoted(live: LiveModel, model: str) -> Settings:
+    """Return the settings with the new model, and the live one as `previous`."""
     if Path(live.model) == Path(model):
-        raise ConfigError(f"--model {model} is the one that answers already: name another.")
+        raise ConfigError(f"--model {model} is already the live model: name another.")
     settings = {**live.settings, "model": model, "previous": live.model}
-    # A name that was given stays; one that came from the folder follows it.
+    # A name that the user has set stays; a name that came from the folder is updated.
     if live.settings.get("name") == Path(live.model).name:
         settings["name"] = Path(model).name
     return settings
 
 
-def turned_back(live: Live) -> Settings:
-    """Return the settings with the model before, so that turning back twice changes nothing."""
+def rolled_back(live: LiveModel) -> Settings:
+    """Return the settings with the previous model; rolling back twice restores the live model."""
     if not live.settings.get("previous"):
-        raise ConfigError(f"--back has nothing to go back to: no model was promoted over {live.model or 'any'}.")
+        raise ConfigError(f"--back has no previous model: no promotion has replaced {live.model or 'any model'} yet.")
     return promoted(live, live.settings["previous"])
 
 
-class Endpoint:
-    """The running endpoint, as any client sees it; the first key of the environment is ours."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
-        key = os.environ.get(KEYS, "").split(",")[0].strip()
-        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-
-    def scores(self, replay: Replay) -> list[float]:
-        """Return the logit of each passage."""
-        body = {"query": replay.query, "documents": list(replay.passages), "raw_scores": True}
-        if replay.query_type:
-            body["query_type"] = replay.query_type
-        found = {result["index"]: result["relevance_score"] for result in self._send("/v1/rerank", body)["results"]}
-        return [float(found[place]) for place in range(len(replay.passages))]
-
-    def is_exact(self) -> bool:
-        """Return whether it computes as training's side does here: float32 on a CPU."""
-        info = self._send("/info")
-        return bool(info["backend"] == "torch" and info["device"] == "cpu")
-
-    def first_stage_weight(self) -> float:
-        """Return what the first stage's scores count; nothing with a version that does not say."""
-        return float(self._send("/info").get("first_stage_weight", 0))
-
-    def _send(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._url + path, data, self._headers)
-        for attempt in range(ATTEMPTS):
-            try:
-                with urllib.request.urlopen(request, timeout=60) as answer:
-                    return json.load(answer)
-            except urllib.error.HTTPError as error:
-                if error.code not in (429, 503) or attempt == ATTEMPTS - 1:
-                    detail = error.read(300).decode(errors="replace")
-                    raise self._unusable(f"it answers {error.code}, {detail}") from None
-                time.sleep(min(float(error.headers.get("Retry-After") or 1), LONGEST_WAIT_S))
-            except (OSError, ValueError) as error:
-                raise self._unusable(str(getattr(error, "reason", error))) from None
-        raise AssertionError
-
-    def _unusable(self, reason: str) -> ConfigError:
-        return ConfigError(f"--endpoint {self._url} cannot be compared with: {reason}; name the live one, or --force.")
-
-
-def golden_replays(pairs: Sequence[GoldenPair]) -> list[Replay]:
-    """Return the golden queries with their passages."""
-    queries: dict[tuple[str, str | None], list[str]] = {}
-    for pair in pairs:
-        queries.setdefault((pair.query, pair.query_type), []).append(pair.passage)
-    return [Replay(query, passages, kind) for (query, kind), passages in queries.items()]
-
-
 def endpoint_parity(endpoint: Endpoint, pairs: Sequence[GoldenPair]) -> Parity:
-    """Return how the endpoint scores golden pairs."""
-    # Golden pairs of a query stand together, so that their order is that of the replays.
+    """Compare the endpoint's scores of golden pairs with those of training."""
+    # Golden pairs are sorted by query, so the replays have the same order.
     found = [score for replay in golden_replays(pairs) for score in endpoint.scores(replay)]
     return parity(pairs, found)
 
 
 def new_scores(exported: Bundle, replays: Sequence[Replay]) -> list[list[float]]:
-    """Return the logits of a model that is not live yet."""
+    """Return the logits of the new model."""
     kinds = types_for(exported, [replay.query for replay in replays], [replay.query_type for replay in replays])
     types = kinds and [kind for replay, kind in zip(replays, kinds, strict=True) for _ in replay.passages]
     queries = [replay.query for replay in replays for _ in replay.passages]
@@ -172,8 +104,8 @@ def new_scores(exported: Bundle, replays: Sequence[Replay]) -> list[list[float]]
     return [part.tolist() for part in np.split(values, ends[:-1])]
 
 
-def as_shown(replays: Sequence[Replay], logits: Sequence[Sequence[float]], weight: float) -> list[Sequence[float]]:
-    """Return what clients see ordered: logits, interpolated with the first stage's scores where a replay has them."""
+def served_scores(replays: Sequence[Replay], logits: Sequence[Sequence[float]], weight: float) -> list[Sequence[float]]:
+    """Return the scores that an endpoint sorts by: logits, interpolated with first-stage scores if a replay has any."""
     return [
         scores if replay.first_stage_scores is None
         else interpolate(np.asarray(scores), np.asarray(replay.first_stage_scores), weight).tolist()
@@ -185,9 +117,10 @@ def difference(
     replays: Sequence[Replay], live: Sequence[Sequence[float]], new: Sequence[Sequence[float]], config: EvaluateConfig,
     measure: Measure = MRR_10,
 ) -> Difference:  # fmt: skip
-    """Compare two models' scores of the same replays, by the measure where a passage was judged relevant."""
+    """Compare the scores of two models on the same replays, by the measure where a passage was judged relevant."""
     pairs = list(zip(live, new, strict=True))
-    tau, overlap = (float(np.mean([alike(*pair) for pair in pairs])) for alike in (kendall_tau, rank_biased_overlap))
+    tau = float(np.mean([kendall_tau(*pair) for pair in pairs]))
+    overlap = float(np.mean([rank_biased_overlap(*pair) for pair in pairs]))
     judged = [place for place, replay in enumerate(replays) if max(replay.relevance or [0]) >= measure.relevant_from]
     if not judged:
         return Difference(len(replays), tau, overlap)
@@ -203,7 +136,8 @@ def difference(
 
 
 def _rows(lists: Sequence[Sequence[float]], name: str, kind: pa.DataType) -> pa.Table:
-    """Return lists as rows; ties are broken by id, the last first, so that the first passage gets the last id."""
+    """Return lists as a run or qrels table. Metrics break ties by the largest id first, so earlier passages get larger
+    ids."""
     places = [(query, -place) for query, values in enumerate(lists) for place in range(len(values))]
     return pa.table(
         {
@@ -212,58 +146,3 @@ def _rows(lists: Sequence[Sequence[float]], name: str, kind: pa.DataType) -> pa.
             name: pa.array([value for values in lists for value in values], kind),
         }
     )
-
-
-def read_replays(file: str, judgments: str | None) -> list[Replay]:
-    """Return the queries of a JSONL file; judgments are in its lines, or in a TREC qrels file by their ids."""
-    judged = dict(_judgments(judgments)) if judgments else None
-    replays = []
-    for number, line in _lines(file, "--queries"):
-        try:
-            replays.append(_replay(json.loads(line), judged))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            raise DatasetError(
-                f'--queries {file}, line {number} cannot be read: {reason}; write {{"query": ..., "documents": [...]}}.'
-            ) from None
-    if not replays:
-        raise DatasetError(f"--queries {file} has no queries: write one a line.")
-    return replays
-
-
-def _replay(entry: dict[str, Any], judged: dict[tuple[str, str], int] | None) -> Replay:
-    documents, relevance = entry["documents"], entry.get("relevance")
-    texts = [document if isinstance(document, str) else str(document["text"]) for document in documents]
-    if not texts:
-        raise ValueError("documents is empty")
-    if judged is not None:
-        query_id = str(entry["query_id"])
-        relevance = [judged.get((query_id, str(document["id"])), 0) for document in documents]
-    first = entry.get("first_stage_scores")
-    for name, values in (("relevance", relevance), ("first_stage_scores", first)):
-        if values is not None and len(values) != len(texts):
-            raise ValueError(f"{name} has {len(values)} values for {len(texts)} documents")
-    return Replay(
-        str(entry["query"]), texts, entry.get("query_type"),
-        relevance and [int(each) for each in relevance], first and [float(each) for each in first],
-    )  # fmt: skip
-
-
-def _judgments(file: str) -> Iterator[tuple[tuple[str, str], int]]:
-    for number, line in _lines(file, "--judgments"):
-        try:
-            query_id, _, passage_id, relevance = line.split()
-            yield (query_id, passage_id), int(relevance)
-        except ValueError:
-            raise DatasetError(
-                f"--judgments {file}, line {number} cannot be read: write `query_id 0 passage_id relevance`."
-            ) from None
-
-
-def _lines(file: str, option: str) -> Iterator[tuple[int, str]]:
-    try:
-        text = Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise DatasetError(f"{option} {file} cannot be read: {reason}; name another file.") from None
-    return ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip())

@@ -1,4 +1,4 @@
-"""What passes between the wire protocols and the model, whatever dialect a client speaks."""
+"""Requests to the model and its answers, the same for every API that a client may use."""
 
 import time
 from collections.abc import Sequence
@@ -8,31 +8,32 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Ask:
-    """Passages to put in order for a query, after a protocol is peeled off."""
+    """A query and the passages to re-rank for it."""
 
     query: str
     passages: Sequence[str]
     query_type: str | None = None
-    """Predicted if empty, where the model reads types."""
+    """Predicted if None and the model was trained with query types."""
     first_stage_scores: Sequence[float] | None = None
     first_stage_weight: float | None = None
-    """How much the first stage counts, from 0 (not) to 1 (alone), both brought to 0-1 within the request; what was
-    learnt on dev if empty."""
+    """Share of the first stage in the final score, from 0 (model only) to 1 (first stage only). Both scores are first
+    rescaled to 0-1 within the request. None means the weight tuned on the dev set, which is part of the export."""
     deadline_ms: float | None = None
-    """Of the whole work; what is not scored by then is left out, the first stage's best being scored first."""
-    asked: float = field(default_factory=time.time)
-    """When; a deadline counts from then, wherever the request waits. Nodes of a cluster are taken to have one time."""
+    """Milliseconds from `received_at` to the answer. The first stage's best passages are scored first; passages that
+    are not scored in time are left out of the answer."""
+    received_at: float = field(default_factory=time.time)
+    """Wall-clock time at which the request arrived. The nodes of a cluster are assumed to have synchronised clocks."""
 
-    def left(self) -> float | None:
-        """Return the seconds until the deadline; a moment if it is over."""
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the deadline: a millisecond if it has passed, None without a deadline."""
         if self.deadline_ms is None:
             return None
-        return max(0.001, self.deadline_ms / 1000 - max(0.0, time.time() - self.asked))
+        return max(0.001, self.deadline_ms / 1000 - max(0.0, time.time() - self.received_at))
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Where the seconds of one request went."""
+    """Seconds that one request spent in each step."""
 
     tokenise: float = 0.0
     queue: float = 0.0
@@ -41,47 +42,48 @@ class Timing:
 
 @dataclass(frozen=True)
 class Answer:
-    """Scores in the order of the passages asked for, and the order they put them in."""
+    """The scores of a request's passages, in the order of the request, and the new order."""
 
     logits: Sequence[float | None]
-    """None where the deadline came first."""
+    """None for a passage that was not scored before the deadline."""
     probabilities: Sequence[float | None]
-    """The logits after calibration, or through a sigmoid where the model has none."""
+    """Calibrated logits, or their sigmoid if the model has no calibration."""
     order: Sequence[int]
-    """Places of the scored passages, best first: by logit or, if the first stage counts, by both."""
+    """Positions of the scored passages, best first: by logit, or by logit and first-stage score if the latter has a
+    weight."""
     num_tokens: int
-    """Word pieces that were scored, queries counted once a passage."""
+    """Word pieces that were scored; the query counts once per passage."""
     cut: Sequence[int] = ()
-    """Places of passages that were too long and were read up to the model's length."""
+    """Positions of passages that were truncated to the model's maximum length."""
     query_type: str | None = None
     partial: bool = False
     model: str = ""
     timing: Timing = field(default_factory=Timing)
 
     @classmethod
-    def of_nothing(cls, ask: Ask, model: str, timing: Timing | None = None) -> "Answer":
-        """Return what there is to say when the deadline comes before any score."""
-        nothing = [None] * len(ask.passages)
+    def unscored(cls, ask: Ask, model: str, timing: Timing | None = None) -> "Answer":
+        """Return the answer to a request whose deadline passed before any passage was scored."""
+        missing = [None] * len(ask.passages)
         return cls(
-            nothing, nothing, [], 0, query_type=ask.query_type, partial=True, model=model, timing=timing or Timing()
+            missing, missing, [], 0, query_type=ask.query_type, partial=True, model=model, timing=timing or Timing()
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Info:
-    """What a client may want to know about the model that answers."""
+    """Facts about the served model."""
 
     model: str
     backend: str
     device: str
     length: int
-    """Word pieces of a query and a passage together."""
+    """Maximum number of word pieces of a query and a passage together."""
     query_types: Sequence[str] = ()
     strm: str = "off"
     first_stage_weight: float = 0.0
-    """What the first stage's scores count where they are sent without a weight."""
+    """Weight of first-stage scores that a client sends without a weight."""
     calibration: dict[str, Any] | None = None
-    """Its kind, and how far probabilities were off on held-out pairs (ECE) before and after; None if there is none."""
+    """The method, and the expected calibration error (ECE) on held-out pairs before and after; None without one."""
     version: str = ""
 
 
@@ -95,7 +97,7 @@ class Hit:
 
 
 class Overloaded(Exception):
-    """The queue is full; carries the seconds after which to ask again."""
+    """The queue is full; `retry_after` is the number of seconds after which to try again."""
 
     def __init__(self, retry_after: float) -> None:
         super().__init__(retry_after)
@@ -103,20 +105,20 @@ class Overloaded(Exception):
 
 
 class Unready(Exception):
-    """No model is there to answer yet, or not any more."""
+    """No replica of the model is running."""
 
 
 class Backend(Protocol):
-    """What the wire protocols need; behind it is a Ray Serve handle, or a model in this process."""
+    """The model as the HTTP routes see it: a Ray Serve handle, or a model in the same process."""
 
     async def rerank(self, ask: Ask) -> Answer:
-        """Return scores and order; raises Overloaded or Unready."""
+        """Return the scores and the order of the passages; raises Overloaded or Unready."""
 
     async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any]:
-        """Return why a passage got its score, as plain values for JSON."""
+        """Return the reasons for a passage's score as JSON values."""
 
     async def info(self) -> Info:
-        """Return what answers."""
+        """Describe the model."""
 
     async def search(self, query: str, depth: int) -> list[Hit]:
         """Return the first stage's hits, best first."""

@@ -1,4 +1,4 @@
-"""The model behind Ray Serve's handles, as the wire protocols know it."""
+"""The backend of the HTTP routes on Ray Serve: calls to the model's replicas through deployment handles."""
 
 import asyncio
 import time
@@ -15,27 +15,28 @@ from serve.records import Answer, Ask, Hit, Info, Overloaded, Unready
 Handle = DeploymentHandle[Any]
 
 ATTEMPTS = 3
-"""Replicas that one request may lose; a request that kills its replica must not kill them all."""
+"""Replicas that one request is sent to, one after another, if they die; a request that kills its replica must not kill
+all of them."""
 
 GRACE_S = 0.25
-"""After the deadline, in seconds: so long may an answer that a replica gave in time be under way."""
+"""Seconds after the deadline in which the answer of a replica may still arrive."""
 
-LOOK_S = 1.0
-"""Between two looks at whether a replica is up, in seconds."""
+STATUS_PERIOD_S = 1.0
+"""Seconds for which the last check for running replicas is valid."""
 
 
 class Remote:
-    """A `Backend` whose parts are deployments."""
+    """A `Backend` that calls deployments of Ray Serve."""
 
     def __init__(self, ranker: Handle, search: Handle | None, name: str, patience: float) -> None:
-        """Take the model's name, and the seconds that a request waits for a replica where there is none."""
+        """Take the model's name, and the seconds that a request waits if no replica is running."""
         self._ranker, self._search, self._name, self._patience = ranker, search, name, patience
-        self._looked = -LOOK_S
-        self._look: asyncio.Future[bool]
+        self._checked_at = -STATUS_PERIOD_S
+        self._is_running: asyncio.Future[bool]
 
     async def rerank(self, ask: Ask) -> Answer:
-        """Return a replica's answer, given by the deadline, or an empty one if none had its hands free."""
-        began, left = time.monotonic(), ask.left()
+        """Return a replica's answer, or one without scores if all replicas were too busy until the deadline."""
+        began, left = time.monotonic(), ask.seconds_left()
         try:
             async with asyncio.timeout(None if left is None else left + GRACE_S) as limit:
                 found: Answer = await self._call(self._ranker.rerank, ask)
@@ -43,21 +44,22 @@ class Remote:
             if not limit.expired():
                 raise
             await self._check()
-            found = Answer.of_nothing(ask, self._name)
-        # A promotion changes it under the same settings here.
+            found = Answer.unscored(ask, self._name)
+        # A promotion changes the model's name, but not the settings of this ingress.
         self._name = found.model
-        # What was neither work nor waiting at the replica was waiting for it.
+        # The time that the replica does not account for was spent waiting for a replica.
         timing = found.timing
         queue = max(timing.queue, time.monotonic() - began - timing.tokenise - timing.score)
         return replace(found, timing=replace(timing, queue=queue))
 
     async def _check(self) -> None:
-        """Raise Unready if no replica is up; those who find out together look once."""
+        """Raise Unready if no replica is running; concurrent requests share one check."""
         now = time.monotonic()
-        if now - self._looked >= LOOK_S:
-            self._looked, self._look = now, asyncio.ensure_future(asyncio.to_thread(_is_there, self._ranker))
-        # Shielded: one who leaves must not end the others' look.
-        if not await asyncio.shield(self._look):
+        if now - self._checked_at >= STATUS_PERIOD_S:
+            self._checked_at = now
+            self._is_running = asyncio.ensure_future(asyncio.to_thread(_has_replica, self._ranker))
+        # Shielded: a client that disconnects must not cancel the check for the others.
+        if not await asyncio.shield(self._is_running):
             raise Unready(self._ranker.deployment_name)
 
     async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any]:
@@ -65,7 +67,7 @@ class Remote:
         return found
 
     async def info(self) -> Info:
-        # Who asks wants to know whether somebody is there now.
+        # A client that asks for the status gets it within a second, even if no replica is running.
         found: Info = await self._call(self._ranker.info, patience=min(1.0, self._patience))
         return found
 
@@ -76,7 +78,7 @@ class Remote:
         return found
 
     async def _call(self, method: Handle, *arguments: Any, patience: float | None = None) -> Any:
-        """Return a replica's answer; another one is asked if it dies, since nothing is changed by asking twice."""
+        """Return a replica's answer; if the replica dies, try another one, since calls have no side effects."""
         for attempt in range(ATTEMPTS):
             try:
                 found = await self._once(method, arguments, patience or self._patience)
@@ -97,19 +99,19 @@ class Remote:
         answer = asyncio.ensure_future(response)
         try:
             while not (await asyncio.wait([answer], timeout=patience))[0]:
-                if not await asyncio.to_thread(_is_there, method):
+                if not await asyncio.to_thread(_has_replica, method):
                     raise Unready(method.deployment_name)
             return await answer
         finally:
             if not answer.done():
-                # The client went away, or nobody is there: the replica shall not score for nobody.
+                # The client has disconnected, or no replica is running: nobody needs the scores.
                 response.cancel()  # type: ignore[no-untyped-call]
                 answer.cancel()
-                # What becomes of it now is nobody's concern, nor asyncio's.
+                # Reading the exception keeps asyncio from logging it as never retrieved.
                 answer.add_done_callback(lambda task: task.cancelled() or task.exception())
 
 
-def _is_there(method: Handle) -> bool:
-    """Return whether a replica is up, though it may be busy."""
+def _has_replica(method: Handle) -> bool:
+    """Return whether a replica is running, busy or not."""
     deployment = serve.status().applications[method.app_name].deployments[method.deployment_name]
     return any(count for state, count in deployment.replica_states.items() if state in ("RUNNING", "UPDATING"))

@@ -1,4 +1,4 @@
-"""The first stage behind the endpoint: Lucene over an index artifact, and the texts of what it finds."""
+"""The first stage of POST /search: BM25 over an index artifact, and the texts of the hits."""
 
 import tempfile
 
@@ -14,18 +14,18 @@ from serve.records import Hit
 
 
 def open_index(url: str) -> tuple[Artifact, Artifact]:
-    """Return an index artifact and the corpus it was made of."""
+    """Return an index artifact and the corpus artifact it was built from."""
     root, stage, key = ["", *url.rstrip("/").rsplit("/", 2)][-3:]
     index = Artifact(root, stage, key)
     if stage != "index" or not index.exists():
         raise ConfigError(
-            f"search.index={url} is no index artifact: name a folder STORAGE/index/KEY that jobs.build_index made."
+            f"search.index={url} is no index artifact: name a folder STORAGE/index/KEY written by jobs.build_index."
         )
     return index, Artifact(root, "corpus", index.manifest["inputs"]["corpus"])
 
 
-class Finder:
-    """Finds passages for a query; holds a JVM."""
+class IndexSearch:
+    """Searches the index for a query, in a JVM within this process."""
 
     def __init__(self, config: SearchConfig) -> None:
         index, corpus = open_index(config.index)
@@ -44,11 +44,11 @@ class Finder:
 
 
 class PassageTexts:
-    """Texts by passage id. They lie on this machine's disk: a large corpus does not fit into every replica's memory."""
+    """Passage texts by id, in a memory-mapped file: a large corpus does not fit into the memory of every replica."""
 
     def __init__(self, corpus: Artifact) -> None:
         ids = []
-        # A file that is mapped stays when its name is gone, and goes with the process, however that ends.
+        # A mapped file stays readable after it is deleted, and its space is freed when the process ends in any way.
         with tempfile.NamedTemporaryFile() as file:
             with pa.ipc.new_file(file, pa.schema([("text", pa.large_string())])) as writer:
                 for shard in corpus.manifest["shards"]:

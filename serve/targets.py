@@ -1,4 +1,4 @@
-"""Where it is written which model answers: in a running Serve, behind its REST API, or in a config file for one."""
+"""Targets of a promotion: a running Ray Serve, through its REST API, or a Serve config file."""
 
 import copy
 import json
@@ -13,19 +13,19 @@ import yaml
 from rayrank.core.errors import ConfigError, StorageError
 
 RANKER = "Ranker"
-"""The deployment with the model; its user_config names the folder."""
+"""The deployment of the model; its user_config names the exported folder."""
 
-ANYWHERE = ("0.0.0.0", "::")
+ALL_INTERFACES = ("0.0.0.0", "::")
 
-SWAP_S = 600
-"""A replica loads a model in seconds; many of them, some at a time, in minutes."""
+STARTUP_S = 600
+"""Seconds that all replicas together may take to load a model; one replica takes seconds."""
 
 Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Live:
-    """The settings of the model that answers now, and where."""
+class LiveModel:
+    """The settings of the model that serves requests now, and the URL of its endpoint."""
 
     settings: Settings
     endpoint: str
@@ -36,46 +36,46 @@ class Live:
 
 
 class Target(Protocol):
-    """Something that says which model answers."""
+    """A place that stores which model is served."""
 
-    def live(self) -> Live:
-        """Return what answers now."""
+    def live(self) -> LiveModel:
+        """Return the model that is served now."""
 
-    def swap(self, settings: Settings) -> str:
-        """Let these settings be the model's from now on, and return a sentence on what that means."""
+    def replace_model(self, settings: Settings) -> str:
+        """Replace the settings of the model, and return a sentence about the effect."""
 
 
 def open_target(place: str) -> Target:
-    """Return what --to names: the URL of Serve's REST API, or a Serve config file."""
+    """Return the target that --to names: the URL of Serve's REST API, or a Serve config file."""
     return RunningServe(place) if "://" in place else ConfigFile(Path(place).expanduser())
 
 
 class RunningServe:
-    """Serve behind the REST API of Ray's dashboard; tokens are read from where Ray's own commands read them."""
+    """Ray Serve, through the REST API of Ray's dashboard. Ray's client finds the auth token as its commands do."""
 
     def __init__(self, url: str) -> None:
-        # With all of Ray behind it, so not for those who edit a file.
+        # Imported here because it loads Ray, which a promotion in a config file does not need.
         from ray.dashboard.modules.serve.sdk import ServeSubmissionClient
 
         self._url = url
         try:
             self._client = ServeSubmissionClient(url)
-        except Exception as error:  # Ray has one for every way in which a dashboard may not answer
+        except Exception as error:  # Ray raises many types of exceptions if the dashboard does not answer
             raise self._unusable(error) from None
 
-    def live(self) -> Live:
+    def live(self) -> LiveModel:
         details = self._details()
         name, deployment = self._ranker(details)
         options = details.get("http_options") or {}
         host = options.get("host") or "127.0.0.1"
-        # Who listens everywhere listens where the dashboard does.
-        host = (urlsplit(self._url).hostname or host) if host in ANYWHERE else host
+        # An endpoint on all interfaces can be reached under the dashboard's host name.
+        host = (urlsplit(self._url).hostname or host) if host in ALL_INTERFACES else host
         prefix = details["applications"][name].get("route_prefix") or ""
         endpoint = f"http://{host}:{options.get('port') or 8000}{prefix.rstrip('/')}"
-        return Live(deployment["deployment_config"].get("user_config") or {}, endpoint)
+        return LiveModel(deployment["deployment_config"].get("user_config") or {}, endpoint)
 
-    def swap(self, settings: Settings) -> str:
-        """Change the user_config and nothing else: Serve then keeps every replica and every request."""
+    def replace_model(self, settings: Settings) -> str:
+        """Change only the user_config: Serve then restarts no replica and drops no request."""
         details = self._details()
         name, _ = self._ranker(details)
         applications = [
@@ -85,7 +85,7 @@ class RunningServe:
         config = next((app for app in applications if app.get("name", "default") == name), None)
         if config is None:
             raise ConfigError(
-                f"--to {self._url}: the application {name} came from serve run, which keeps no config to change; "
+                f"--to {self._url}: the application {name} was started by serve run, which keeps no config to change; "
                 f"start it with serve deploy."
             )
         deployments = config.setdefault("deployments", [])
@@ -98,8 +98,8 @@ class RunningServe:
             self._wait(name, settings)
         except ConfigError as error:
             self._deploy(details, before)
-            raise ConfigError(f"{error} What answered before is back.") from None
-        return "all replicas answer with it"
+            raise ConfigError(f"{error} The previous model was restored.") from None
+        return "all replicas serve it"
 
     def _deploy(self, details: dict[str, Any], applications: list[dict[str, Any]]) -> None:
         kept = {key: details[key] for key in ("proxy_location", "http_options", "grpc_options") if details.get(key)}
@@ -109,28 +109,28 @@ class RunningServe:
             raise self._unusable(error) from None
 
     def _wait(self, name: str, settings: Settings) -> None:
-        deadline = time.monotonic() + SWAP_S
+        deadline = time.monotonic() + STARTUP_S
         while time.monotonic() < deadline:
             app = self._details()["applications"][name]
             deployment = app["deployments"].get(RANKER) or {}
             arrived = (deployment.get("deployment_config") or {}).get("user_config") == settings
             if arrived and app["status"] == "RUNNING" and deployment["status"] == "HEALTHY":
                 return
-            # Before they have arrived, what is wrong is wrong with the model before.
+            # Before the settings have arrived, a failure is one of the previous model.
             failed = app["status"] == "DEPLOY_FAILED" or deployment.get("status") in ("UNHEALTHY", "DEPLOY_FAILED")
             if arrived and failed:
                 reason = (deployment.get("message") or app["message"]).strip().split("\n")[-1]
                 raise ConfigError(f"{settings['model']} does not start: {reason}; see the replica's log.")
             time.sleep(0.5)
-        raise ConfigError(f"{settings['model']} has not started after {SWAP_S} seconds: see the replicas' logs.")
+        raise ConfigError(f"{settings['model']} has not started after {STARTUP_S} seconds: see the replicas' logs.")
 
     def _ranker(self, details: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return the name of the application with the model, and what is known of the deployment."""
+        """Return the name of the application with the model, and the details of the model's deployment."""
         found = [(name, app["deployments"][RANKER]) for name, app in details["applications"].items()
                  if RANKER in app["deployments"]]  # fmt: skip
         if len(found) != 1:
             raise ConfigError(
-                f"--to {self._url} has {len(found)} applications with a deployment {RANKER}, and one is needed: deploy "
+                f"--to {self._url} has {len(found)} applications with a deployment {RANKER} instead of one: deploy "
                 f"serve.app:build there once."
             )
         return found[0]
@@ -145,12 +145,12 @@ class RunningServe:
         reason = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
         return ConfigError(
             f"--to {self._url} cannot be used: {reason}; name the dashboard's URL, and set RAY_AUTH_MODE=token if it "
-            f"asks for one."
+            f"requires one."
         )
 
 
 class ConfigFile:
-    """A YAML file for serve deploy; only the model in an application's args is written anew, comments stay."""
+    """A YAML file for serve deploy. Only the model in an application's args is rewritten; comments are kept."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -164,18 +164,18 @@ class ConfigFile:
         found = [app for app in applications or [] if "model" in (app.get("args") or {})]
         if len(found) != 1:
             raise ConfigError(
-                f"--to {path} has {len(found)} applications with a model, and one is needed: give it args: "
+                f"--to {path} has {len(found)} applications with a model instead of one: give one application args: "
                 f"{{model: DIR}}."
             )
         (self._app,), self._options = found, content.get("http_options") or {}
 
-    def live(self) -> Live:
+    def live(self) -> LiveModel:
         host = self._options.get("host") or "127.0.0.1"
-        host = "127.0.0.1" if host in ANYWHERE else host
+        host = "127.0.0.1" if host in ALL_INTERFACES else host
         prefix = (self._app.get("route_prefix") or "").rstrip("/")
-        return Live(self._app["args"], f"http://{host}:{self._options.get('port') or 8000}{prefix}")
+        return LiveModel(self._app["args"], f"http://{host}:{self._options.get('port') or 8000}{prefix}")
 
-    def swap(self, settings: Settings) -> str:
+    def replace_model(self, settings: Settings) -> str:
         text = self._text
         nodes = self._nodes()
         key, value = nodes["model"]
@@ -184,7 +184,7 @@ class ConfigFile:
             old_key, old = nodes["previous"]
             changes = [(old_key.start_mark.index, old.end_mark.index, before)]
         else:
-            # In front of the model, so that a comment behind it stays with it.
+            # Inserted before the model, so that a comment after the model stays on its line.
             gap = "\n" + " " * key.start_mark.column if self._is_block(key) else ", "
             changes = [(key.start_mark.index, key.start_mark.index, before + gap)]
         changes.append(
@@ -198,14 +198,14 @@ class ConfigFile:
             draft.replace(self._path)
         except OSError as error:
             raise StorageError(f"--to {self._path} cannot be written: {error.strerror}; make it writable.") from None
-        return f"serve deploy {self._path} makes it answer"
+        return f"run serve deploy {self._path} to serve it"
 
     def _is_block(self, key: Any) -> bool:
-        """Return whether a key stands on a line of its own."""
+        """Return whether a key is the first on its line."""
         return not self._text[: key.start_mark.index].rpartition("\n")[2].strip(" -")
 
     def _nodes(self) -> dict[str, tuple[Any, Any]]:
-        """Return the args of the application with the model: where each key and its value stand in the text."""
+        """Return the YAML nodes of each key and its value in the args of the application with the model."""
         for app in _entries(yaml.compose(self._text))["applications"][1].value:
             if "args" in _entries(app) and "model" in (nodes := _entries(_entries(app)["args"][1])):
                 return nodes

@@ -1,1 +1,1 @@
-"""Search spaces and sweeps over the configuration's dotted keys."""
+"""Hyperparameter sweeps over the dotted keys of the configuration."""

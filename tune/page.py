@@ -1,4 +1,4 @@
-"""A sweep as one HTML page that needs nothing else: findings, plots, and every trial."""
+"""The HTML report of a sweep: findings, plots and every trial in one self-contained file."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -7,10 +7,10 @@ from html import escape
 TITLES = {
     "best_so_far": "Best so far",
     "pareto": "Quality against cost",
-    "n_minus": "How many negatives (Figure 5 of the paper)",
-    "threshold": "The noise threshold: what it removes, and what that does",
-    "importances": "Which settings matter",
-    "coordinates": "Every trial through its settings",
+    "n_minus": "Number of negatives (Figure 5 of the paper)",
+    "threshold": "Noise threshold: negatives removed, and dev metric",
+    "importances": "Importance of the settings",
+    "coordinates": "Settings and result of every trial",
 }
 
 _STYLE = """
@@ -24,7 +24,7 @@ tr.failed td { color: #B23C00; } tr.stopped td { color: #595959; }
 
 
 def page(lines: Sequence[str], pictures: Mapping[str, bytes], trials: Sequence[Sequence[str]]) -> str:
-    """Return the page; the plots are inside it."""
+    """Return the page with the plots embedded."""
     parts = ["<h1>Sweep</h1>", *(f"<p>{escape(line)}</p>" for line in lines)]
     for name, picture in pictures.items():
         title, data = escape(TITLES[name]), base64.b64encode(picture).decode()

@@ -1,4 +1,4 @@
-"""What the cluster has room for: how many trials at once, or one sentence instead of a sweep that waits forever."""
+"""How many trials the cluster can train at once; an error if it cannot train a single one."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,37 +11,37 @@ from rayrank.core.progress import say
 from rayrank.training.ray_train import scale
 
 
-def of_a_trial(resources: ResourcesConfig) -> ResourcesConfig:
-    """Return the resources with one worker a trial where nothing else is said: trials are what runs in parallel."""
+def trial_resources(resources: ResourcesConfig) -> ResourcesConfig:
+    """Return the resources of a trial: one worker by default, because a sweep parallelises over trials."""
     return resources.model_copy(update={"train_workers": resources.train_workers or 1})
 
 
-def places(resources: ResourcesConfig) -> int:
-    """Return how many trials the cluster can run at once, at least one."""
+def num_parallel_trials(resources: ResourcesConfig) -> int:
+    """Return how many trials the cluster can train at once; raises ConfigError if it cannot train one."""
     scaling = scale(resources)
     size: Mapping[str, float] = scaling.resources_per_worker  # type: ignore[assignment]
     workers = int(scaling.num_workers)  # type: ignore[arg-type]
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-    found = rooms(nodes, size) // workers
+    found = num_workers_that_fit(nodes, size) // workers
     if not found:
         raise ConfigError(
             f"A trial of resources.train_workers={workers} with {size['CPU']:g} cores (resources.train_cpus) and "
-            f"{size.get('GPU', 0):g} GPUs (resources.train_gpus) each is bigger than the cluster: ask for less, or "
-            f"start more nodes first."
+            f"{size.get('GPU', 0):g} GPUs (resources.train_gpus) each does not fit on the cluster: lower these "
+            f"settings, or start more nodes first."
         )
     free = ray.available_resources()  # type: ignore[no-untyped-call]
     for name, wanted in size.items():
         if (there := free.get(name, 0)) < wanted * workers:
-            say(f"a trial needs {wanted * workers:g} {name}, and other work leaves {there:g}: trials wait for it")
+            say(f"a trial needs {wanted * workers:g} {name}, but only {there:g} are free: trials wait")
     return found
 
 
-def rooms(nodes: Sequence[Mapping[str, float]], size: Mapping[str, float]) -> int:
-    """Return how many workers of a size fit; a share of a GPU is a share of one, never of two."""
-    return sum(_room(node, size["CPU"], size.get("GPU", 0)) for node in nodes)
+def num_workers_that_fit(nodes: Sequence[Mapping[str, float]], size: Mapping[str, float]) -> int:
+    """Return how many workers of a size fit on the nodes; a worker's fraction of a GPU comes from a single GPU."""
+    return sum(_workers_on(node, size["CPU"], size.get("GPU", 0)) for node in nodes)
 
 
-def _room(node: Mapping[str, float], cpus: float, gpus: float) -> int:
+def _workers_on(node: Mapping[str, float], cpus: float, gpus: float) -> int:
     by_cores = int(node.get("CPU", 0) // cpus)
     if not gpus:
         return by_cores

@@ -1,4 +1,4 @@
-"""The pictures of a sweep, from its trials; Optuna's own where it has one. `dev` names the metric that was swept by."""
+"""The plots of a sweep; Optuna draws the parallel coordinates and the Pareto front. `dev` names the dev metric."""
 
 import io
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from scipy import stats
 from rayrank.reports.palette import BLUE, GREY, LIGHT, ORANGE, png, tidy
 from tune.study import COST, Record
 
-ENOUGH = 4
-"""Finished trials below which importances are guesses."""
+MIN_TRIALS = 4
+"""Finished trials that importances need to be meaningful."""
 
 
 def best_so_far(found: Sequence[Record], dev: str) -> bytes:
-    """Draw every trial's figure and the best one up to it; the first trial is the configuration's own values."""
+    """Draw the dev metric of every trial, and the best one so far."""
     figure, axes = _figure()
-    kinds = {"finished": ("o", BLUE, "finished"), "stopped early": ("x", GREY, "stopped early, at its last epoch")}
+    kinds = {"finished": ("o", BLUE, "finished"), "stopped early": ("x", GREY, "stopped early (last epoch)")}
     for state, (marker, colour, label) in kinds.items():
         points = [(record.number, record.dev) for record in found if record.state == state and record.dev is not None]
         if points:
@@ -36,12 +36,12 @@ def best_so_far(found: Sequence[Record], dev: str) -> bytes:
         low = axes.get_ylim()[0]
         axes.plot(failed, [low] * len(failed), "v", color=ORANGE, label="failed", clip_on=False)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("trial; the first is the settings as they were")
+    axes.set_xlabel("trial (0: unchanged settings)")
     return _finished(figure, axes, dev)
 
 
 def importances(study: Study, keys: Sequence[str], dev: str) -> bytes:
-    """Draw how much of the difference between trials each setting explains."""
+    """Draw the share of the variance between trials that each setting explains."""
     found = get_param_importances(study, evaluator=FanovaImportanceEvaluator(seed=0), params=list(keys))
     figure, axes = _figure(height=1.2 + 0.5 * len(found))
     names = list(reversed(found))
@@ -49,13 +49,13 @@ def importances(study: Study, keys: Sequence[str], dev: str) -> bytes:
     for place, name in enumerate(names):
         axes.annotate(f" {found[name]:.0%}", (found[name], place), va="center", fontsize=9, color=GREY)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_xlabel(f"share of the differences in {dev} that it explains (fANOVA)")
+    axes.set_xlabel(f"share of the variance in {dev} that the setting explains (fANOVA)")
     tidy(axes)
     return png(figure)
 
 
 def negatives(done: Sequence[Record], key: str, dev: str, pairwise: bool) -> bytes:
-    """Draw dev against N-, as the paper's Figure 5: every training, and means with 95 % intervals."""
+    """Draw the dev metric against N-, as in the paper's Figure 5: every training, and means with 95 % intervals."""
     figure, axes = _figure()
     groups: dict[int, list[float]] = {}
     for record in done:
@@ -70,17 +70,17 @@ def negatives(done: Sequence[Record], key: str, dev: str, pairwise: bool) -> byt
     for place in places:
         axes.plot([place] * len(groups[place]), groups[place], ".", color=GREY, markersize=6, zorder=4)
     if pairwise and 1 in groups:
-        axes.axvline(1, color=ORANGE, linestyle="--", linewidth=1.2, label="pairwise: one against one")
+        axes.axvline(1, color=ORANGE, linestyle="--", linewidth=1.2, label="pairwise: one negative")
     axes.plot([], [], ".", color=GREY, label="one training")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("N-, negatives in a list")
+    axes.set_xlabel("N-: negatives per list")
     return _finished(figure, axes, dev)
 
 
 def half_intervals(groups: Sequence[Sequence[float]]) -> list[float]:
-    """Return half of the 95 % interval of each group's mean, by Student's t; nothing where no group has two values.
+    """Return half the width of the 95 % interval of each group's mean (Student's t); empty if no group has two values.
 
-    Three trainings say little of how much trainings differ, so all groups say it together.
+    Three trainings are too few to estimate a variance, so it is pooled over all groups.
     """
     freedom = sum(len(values) - 1 for values in groups)
     if not freedom:
@@ -90,7 +90,7 @@ def half_intervals(groups: Sequence[Sequence[float]]) -> list[float]:
 
 
 def threshold(done: Sequence[Record], key: str, dev: str, report: dict[str, Any] | None) -> bytes:
-    """Draw how much each threshold takes out of the lists, and what dev is with it."""
+    """Draw the share of negatives that each threshold removes, and the dev metric of each trial."""
     figure = Figure(figsize=(8.0, 6.0 if report else 4.2), layout="constrained")
     panels = figure.subplots(2 if report else 1, 1, sharex=True, squeeze=False)[:, 0]
     if report:
@@ -104,26 +104,26 @@ def threshold(done: Sequence[Record], key: str, dev: str, report: dict[str, Any]
         tidy(panels[0])
     axes = panels[-1]
     axes.plot([record.changes[key] for record in done], [record.dev for record in done], "o", color=BLUE)
-    axes.set_xlabel("noise threshold; 1 removes nothing")
+    axes.set_xlabel("noise threshold (1 removes nothing)")
     axes.set_ylabel(dev)
     tidy(axes)
     return png(figure)
 
 
 def removed_shares(histogram: dict[str, Any]) -> tuple[list[float], list[float]]:
-    """Return thresholds, the edges of the bins, and the share of negatives that score above each."""
+    """Return the thresholds, which are the edges of the histogram, and the share of negatives that score above each."""
     counts = np.asarray(histogram["negatives"], float)
     above = np.append(np.cumsum(counts[::-1])[::-1], 0.0)
     return list(histogram["edges"]), list(above / max(counts.sum(), 1.0))
 
 
 def coordinates(study: Study, keys: Sequence[str], dev: str) -> bytes:
-    """Draw every finished trial as a line through its settings."""
+    """Draw every finished trial as a line through its settings (parallel coordinates)."""
     return _of_optuna(optuna_plots.plot_parallel_coordinate(study, params=list(keys), target_name=dev))
 
 
 def pareto(study: Study, dev: str) -> bytes:
-    """Draw the trials by both aims; those that no other beats in both are marked."""
+    """Draw both objectives of every trial, and mark the Pareto front."""
     return _of_optuna(optuna_plots.plot_pareto_front(study, target_names=[dev, COST.replace("_", " ")]))
 
 
@@ -134,7 +134,7 @@ def _of_optuna(drawn: Any) -> bytes:
     figure = axes.figure
     figure.set_size_inches(8.0, 4.6)
     stream = io.BytesIO()
-    # Its long names stand aslant and reach over the edge.
+    # Optuna's long, slanted labels reach beyond the figure.
     figure.savefig(stream, format="png", dpi=150, bbox_inches="tight")
     pyplot.close(figure)  # pyplot keeps every figure that is not closed
     return stream.getvalue()

@@ -1,4 +1,4 @@
-"""What a sweep leaves behind: best.yaml, trials.parquet, plots, and one page with all of it."""
+"""The results of a sweep: best.yaml, trials.parquet, plots, and an HTML report of all of them."""
 
 import hashlib
 import json
@@ -22,15 +22,15 @@ from rayrank.data.digests import DIGESTS, varied
 from rayrank.training.ray_train import CHECKPOINTS
 from tune import plots
 from tune.page import page
-from tune.spaces import NEGATIVES, SEED, THRESHOLD, Changes, Space, own_value
+from tune.spaces import NEGATIVES, SEED, THRESHOLD, Changes, Space, configured_value
 from tune.study import (
     COST,
     Record,
     best,
-    busy_of,
     mean_dev,
     records,
     settings_text,
+    total_gpu_usage,
     trainings,
     value_text,
     without_seed,
@@ -40,11 +40,11 @@ FACTS = ("seconds", "train_seconds", "num_steps", "best_step", "pairs_per_s", "d
 
 
 def write(folder: Artifact, study: Study, space: Space, config: PipelineConfig, store: Store) -> list[str]:
-    """Write everything and return the lines a person wants to read."""
+    """Write all results, and return the findings to print."""
     found = records(study)
     keys, metric = list(space.dimensions), config.training.metric
     folder.write_table("trials.parquet", trials_table(found, keys, metric, study))
-    lines = [*findings(found, space, config), *_front(study), *_gpus(study)]
+    lines = [*findings(found, space, config), *_pareto_lines(study), *_gpu_lines(study)]
     winner = best(found)
     if winner is not None:
         with folder.create("best.yaml") as stream:
@@ -59,7 +59,7 @@ def write(folder: Artifact, study: Study, space: Space, config: PipelineConfig, 
 
 
 def best_yaml(config: PipelineConfig, changes: Changes, headline: str) -> str:
-    """Return a whole configuration for --config, without what belongs to the machine or is found out anew."""
+    """Return the complete configuration of a trial for --config, without machine resources and file digests."""
     values = as_file(varied(config, changes))
     del values["resources"]
     for section in ("dataset", "text", "encoder", "typer", "evaluate", "domain"):
@@ -69,9 +69,9 @@ def best_yaml(config: PipelineConfig, changes: Changes, headline: str) -> str:
 
 
 def trials_table(found: Sequence[Record], keys: Sequence[str], metric: str, study: Study) -> pa.Table:
-    """Return every trial as a row, its settings as columns under their dotted keys."""
+    """Return a table with a row per trial and a column per setting, named by its dotted key."""
     times = {trial.number: trial for trial in study.get_trials(deepcopy=False)}
-    front = _on_the_front(study)
+    front = _pareto_front(study)
     columns: dict[str, Any] = {
         "trial": [record.number for record in found],
         "state": [record.state for record in found],
@@ -88,50 +88,49 @@ def trials_table(found: Sequence[Record], keys: Sequence[str], metric: str, stud
 
 
 def findings(found: Sequence[Record], space: Space, config: PipelineConfig) -> list[str]:
-    """Return the best trial beside the configuration's own values, and what became of the others."""
+    """Return the best trial compared with the unchanged configuration, and how many trials ended in which state."""
     states = [record.state for record in found]
     counts = {state: states.count(state) for state in ("finished", "stopped early", "failed") if state in states}
     lines = [f"trials: {', '.join(f'{count} {state}' for state, count in counts.items())}"]
     winner = best(found)
     if winner is None:
         return ["No trial finished.", *lines, *_reasons(found)]
-    own = {key: own_value(config, key) for key in space.dimensions}
+    own = {key: configured_value(config, key) for key in space.dimensions}
     same = [record for record in trainings(found) if without_seed(record.changes) == without_seed(own)]
-    beside = f", the settings as they were {mean_dev(same):.4f}" if same else ""
-    group = [record for record in trainings(found) if _like(record, winner)]
+    baseline = f", unchanged settings {mean_dev(same):.4f}" if same else ""
+    group = [record for record in trainings(found) if _same_settings(record, winner)]
     seeds = f", mean of {len(group)} trainings" if len(group) > 1 else ""
     shown = settings_text(without_seed(winner.changes))
     dev = f"dev {config.training.metric} {mean_dev(group):.4f}"
-    lines.insert(0, f"best: trial {winner.number}, {dev}{seeds}{beside}: {shown}")
-    if SEED not in space.dimensions and not _like(winner, Record(0, "", own, None)):
+    lines.insert(0, f"best: trial {winner.number}, {dev}{seeds}{baseline}: {shown}")
+    if SEED not in space.dimensions and not _same_settings(winner, Record(0, "", own, None)):
         changed = {key: value for key, value in winner.changes.items() if value != own[key]}
-        lines.insert(1, _to_confirm(changed, config.training.seed + 1))
+        lines.insert(1, _advice(changed, config.training.seed + 1))
     return [*lines, *_reasons(found)]
 
 
 def table_lines(found: Sequence[Record], keys: Sequence[str], metric: str) -> list[list[str]]:
-    """Return a header and a line a trial, as text."""
-    two_aims = any(record.cost is not None for record in found)
-    lines = [
-        ["trial", "state", f"dev {metric}", *(["ms per query"] if two_aims else []), *keys, "seconds", "why it failed"]
-    ]
+    """Return a header and one line of text per trial."""
+    two_objectives = any(record.cost is not None for record in found)
+    metrics = [f"dev {metric}", *(["ms per query"] if two_objectives else [])]
+    lines = [["trial", "state", *metrics, *keys, "seconds", "why it failed"]]
     for record in found:
-        aims = ["" if record.dev is None else f"{record.dev:.4f}"]
-        if two_aims:
-            aims.append("" if record.cost is None else f"{record.cost:.4g}")
+        objectives = ["" if record.dev is None else f"{record.dev:.4f}"]
+        if two_objectives:
+            objectives.append("" if record.cost is None else f"{record.cost:.4g}")
         values = [value_text(record.changes.get(key, "")) for key in keys]
         seconds = f"{record.facts['seconds']:.0f}" if "seconds" in record.facts else ""
-        lines.append([str(record.number), record.state, *aims, *values, seconds, record.reason])
+        lines.append([str(record.number), record.state, *objectives, *values, seconds, record.reason])
     return lines
 
 
 def live_table(study: Study, keys: Sequence[str], metric: str, trials: int, most: int = 15) -> Table:
-    """Return the last trials and the best so far, for the screen."""
+    """Return the latest trials and the best so far, for the terminal."""
     found = [record for record in records(study) if record.state != "waiting"]
     winner = best(found)
-    over = sum(record.state not in ("running", "waiting") for record in found)
+    ended = sum(record.state not in ("running", "waiting") for record in found)
     best_text = f"; best: trial {winner.number}, {winner.dev:.4f}" if winner else ""
-    table = Table(title=f"{over} of {trials} trials over{best_text}", title_justify="left")
+    table = Table(title=f"{ended} of {trials} trials ended{best_text}", title_justify="left")
     header, *lines = table_lines(found[-most:], keys, metric)
     for title in header:
         table.add_column(title, overflow="fold")
@@ -140,19 +139,19 @@ def live_table(study: Study, keys: Sequence[str], metric: str, trials: int, most
     return table
 
 
-def clear(found: Sequence[Record], config: PipelineConfig, store: Store) -> None:
-    """Remove the checkpoints of trials that nobody goes on with; each is as big as a model and its optimiser."""
+def remove_checkpoints(found: Sequence[Record], config: PipelineConfig, store: Store) -> None:
+    """Remove the checkpoints of trials that have ended; each is as large as a model and its optimizer state."""
     for record in found:
         if record.state in ("running", "waiting"):
             continue
-        with suppress(ConfigError):  # of settings that cannot be used together, so that nothing was made
+        with suppress(ConfigError):  # the settings cannot be used together, so the trial has made nothing
             store.artifact("listwise", varied(config, record.changes)).remove_folder(CHECKPOINTS)
 
 
-def _to_confirm(changed: Changes, seed: int) -> str:
-    """Return how the best of many trials, which is partly luck, is compared again."""
+def _advice(changed: Changes, seed: int) -> str:
+    """Return how to compare the best trial again with other seeds: the best of many is partly luck."""
     if any(value is None or len(str(value).split()) != 1 for value in changed.values()):
-        # What no --row can say.
+        # The --row option of jobs.ablate accepts neither empty values nor spaces.
         return f"the best of many is partly luck; train it again with --config best.yaml --set training.seed={seed}"
     return (
         f"the best of many is partly luck; compare it again with python -m jobs.ablate, your options and "
@@ -160,7 +159,7 @@ def _to_confirm(changed: Changes, seed: int) -> str:
     )
 
 
-def _like(record: Record, other: Record) -> bool:
+def _same_settings(record: Record, other: Record) -> bool:
     return without_seed(record.changes) == without_seed(other.changes)
 
 
@@ -168,24 +167,24 @@ def _reasons(found: Sequence[Record]) -> list[str]:
     return [f"trial {record.number} failed: {record.reason}" for record in found if record.reason]
 
 
-def _gpus(study: Study) -> list[str]:
-    seen = busy_of(study)
-    return [f"GPUs: busy {seen.busy / seen.looks:.0%} of {seen.looks} looks a second apart"] if seen.looks else []
+def _gpu_lines(study: Study) -> list[str]:
+    usage = total_gpu_usage(study)
+    return [f"GPU utilization: {usage.busy / usage.samples:.0%} in {usage.samples} samples"] if usage.samples else []
 
 
-def _on_the_front(study: Study) -> set[int]:
-    """Return the trials that no other beats in both aims; none where there is one."""
+def _pareto_front(study: Study) -> set[int]:
+    """Return the numbers of the trials on the Pareto front; empty for a sweep with one objective."""
     return {trial.number for trial in study.best_trials} if len(study.directions) > 1 else set()
 
 
-def _front(study: Study) -> list[str]:
-    front = _on_the_front(study)
+def _pareto_lines(study: Study) -> list[str]:
+    front = _pareto_front(study)
     both = [f"trial {r.number} ({r.dev:.4f}, {r.cost:.4g} ms)" for r in records(study) if r.number in front]
-    return [f"no other is both better and faster: {', '.join(both)}"] if both else []
+    return [f"Pareto front: {', '.join(both)}"] if both else []
 
 
 def _column(values: list[Any]) -> pa.Array:
-    """Return values that may be of several types, such as a number or nothing or a word, as one column."""
+    """Return values as one column; values of several types, such as numbers and words, become text."""
     kinds = {type(value) for value in values if value is not None}
     return pa.array(values if len(kinds) <= 1 else [None if value is None else str(value) for value in values])
 
@@ -193,15 +192,15 @@ def _column(values: list[Any]) -> pa.Array:
 def _pictures(
     found: Sequence[Record], study: Study, space: Space, config: PipelineConfig, store: Store
 ) -> Mapping[str, bytes]:
-    """Return the plots that the space and the trials have something to show in, in the order of the page."""
+    """Return the plots that apply to the space and its trials, in the order of the report."""
     done = trainings(found)
     pictures: dict[str, bytes] = {}
     if not done:
         return pictures
-    two_aims, dev = len(study.directions) > 1, f"dev {config.training.metric}"
-    if two_aims:
+    two_objectives, dev = len(study.directions) > 1, f"dev {config.training.metric}"
+    if two_objectives:
         pictures["pareto"] = plots.pareto(study, dev)
-    elif not space.grid:  # which tries everything, in its own order
+    elif not space.grid:  # in a grid, the order of the trials has no meaning
         pictures["best_so_far"] = plots.best_so_far(found, dev)
     if NEGATIVES in space.dimensions:
         pictures["n_minus"] = plots.negatives(done, NEGATIVES, dev, pairwise=config.listwise.positives == 1)
@@ -210,8 +209,8 @@ def _pictures(
         facts = report.read_json("report.json") if report else None
         pictures["threshold"] = plots.threshold(done, THRESHOLD, dev, facts)
     swept = [key for key in space.dimensions if key != SEED]
-    if len(swept) > 1 and len(done) >= plots.ENOUGH and not two_aims:
-        # Where all trials measured the same there is no difference to explain.
+    if len(swept) > 1 and len(done) >= plots.MIN_TRIALS and not two_objectives:
+        # fANOVA needs some variance to explain.
         if len({record.dev for record in done}) > 1:
             pictures["importances"] = plots.importances(study, swept, dev)
         pictures["coordinates"] = plots.coordinates(study, swept, dev)
@@ -219,15 +218,15 @@ def _pictures(
 
 
 def threshold_config(config: PipelineConfig) -> PipelineConfig:
-    """Return the configuration whose noise report shows all thresholds; where nothing is removed there is none."""
+    """Return the configuration whose noise report has the histogram; a threshold of 1 has no report."""
     return config if config.noise.threshold < 1 else varied(config, {THRESHOLD: 0.9})
 
 
-def place(space: Space, config: PipelineConfig, cost: bool, store: Store) -> Artifact:
-    """Return where a sweep's results belong: the same place for the same sweep, however many trials it has."""
-    parts = [flow.key("listwise", config), space.described(), space.grid, cost]
+def sweep_folder(space: Space, config: PipelineConfig, cost: bool, store: Store) -> Artifact:
+    """Return the folder of a sweep, which depends on its space and configuration, but not on its number of trials."""
+    parts = [flow.key("listwise", config), space.as_json(), space.grid, cost]
     for key, dimension in space.dimensions.items():
         if key in DIGESTS and isinstance(dimension, CategoricalDistribution):
-            # A folder's name is not its content.
+            # The key depends on the files of a folder, not only on its name.
             parts.append([flow.key("listwise", varied(config, {key: value})) for value in dimension.choices])
     return Artifact(store.root, "sweeps", hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16])

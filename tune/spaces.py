@@ -1,4 +1,4 @@
-"""Search spaces: which settings a sweep tries, and between which values; a mistake is one sentence, before any work."""
+"""Search spaces: the settings that a sweep varies and their values, checked before anything is started."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -24,43 +24,45 @@ from rayrank.core.overrides import TextLoader
 from rayrank.data.digests import varied
 
 Changes = dict[str, Any]
-"""What a trial changes in the configuration: dotted keys and their values."""
+"""The values that a trial sets in the configuration, by dotted key."""
 
 NEGATIVES, THRESHOLD, SEED = "listwise.negatives", "noise.threshold", "training.seed"
 EPOCHS, STEPS = "listwise.epochs", "listwise.max_steps"
 MEASURE = ("training.metric", "dataset.relevant_from")
-SEEDS = 3
-"""Trainings of each point of Figure 5."""
+"""Settings that define the dev metric, by which trials are compared."""
+
+NUM_SEEDS = 3
+"""Trainings with different seeds for each number of negatives in Figure 5."""
 
 
 @dataclass(frozen=True)
 class Space:
-    """Settings and the values they may take; a grid tries every combination once, in order."""
+    """The values that each setting may take; a grid tries every combination once, in order."""
 
     name: str
     dimensions: Mapping[str, BaseDistribution]
     grid: bool = False
-    grown: tuple[str, ...] = ()
-    """What was added to the ranges for the configuration's own values, which are tried first, to lie inside."""
+    widened: tuple[str, ...] = ()
+    """Descriptions of the ranges that were widened to include the configuration's value, which is tried first."""
 
     def suggest(self, trial: Trial) -> Changes:
-        """Return the values of an Optuna trial, drawn where it has none yet."""
-        return {key: _drawn(trial, key, dimension) for key, dimension in self.dimensions.items()}
+        """Return the values of an Optuna trial; values that it does not have yet are sampled."""
+        return {key: _suggested(trial, key, dimension) for key, dimension in self.dimensions.items()}
 
-    def points(self, config: PipelineConfig) -> list[Changes]:
-        """Return what is tried first: all of a grid, or the configuration's own values."""
+    def initial_points(self, config: PipelineConfig) -> list[Changes]:
+        """Return the settings to try first: all combinations of a grid, or the configuration's own values."""
         if not self.grid:
-            return [{key: own_value(config, key) for key in self.dimensions}]
-        values = [list(_steps(key, dimension)) for key, dimension in self.dimensions.items()]
+            return [{key: configured_value(config, key) for key in self.dimensions}]
+        values = [list(_grid_values(dimension)) for dimension in self.dimensions.values()]
         return [dict(zip(self.dimensions, point, strict=True)) for point in itertools.product(*values)]
 
-    def described(self) -> dict[str, str]:
-        """Return the dimensions as text, the same for the same space."""
+    def as_json(self) -> dict[str, str]:
+        """Return each dimension as JSON, for a digest of the space."""
         return {key: distribution_to_json(dimension) for key, dimension in self.dimensions.items()}
 
 
 def open_space(name: str, config: PipelineConfig, grid: bool = False) -> Space:
-    """Return a space that comes with rayrank, or one from a YAML file, checked against the configuration."""
+    """Return a built-in space or one from a YAML file, checked against the configuration."""
     if name in SPACES:
         entries: Mapping[Any, Any] = SPACES[name](config)
         grid = grid or name == "n_minus"
@@ -72,13 +74,13 @@ def open_space(name: str, config: PipelineConfig, grid: bool = False) -> Space:
     space = Space(name, dimensions, grid)
     if grid:
         return _checked_grid(space)
-    whole = dict(_with_own(space, config))
-    grown = tuple(f"{key} {_text(whole[key])}" for key in whole if whole[key] != dimensions[key])
-    return replace(space, dimensions=whole, grown=grown)
+    wide = dict(_widened(space, config))
+    widened = tuple(f"{key} {_text(wide[key])}" for key in wide if wide[key] != dimensions[key])
+    return replace(space, dimensions=wide, widened=widened)
 
 
-def own_value(config: PipelineConfig, key: str) -> Any:
-    """Return the value a dotted key has."""
+def configured_value(config: PipelineConfig, key: str) -> Any:
+    """Return the configuration's value of a dotted key."""
     return reduce(
         lambda place, name: place[name] if isinstance(place, dict) else getattr(place, name), key.split("."), config
     )
@@ -94,7 +96,7 @@ def _default(config: PipelineConfig) -> dict[str, Any]:
 
 def _figure_five(config: PipelineConfig) -> dict[str, Any]:
     first = config.training.seed
-    return {SEED: list(range(first, first + SEEDS)), NEGATIVES: {"low": 1, "high": 15}}
+    return {SEED: list(range(first, first + NUM_SEEDS)), NEGATIVES: {"low": 1, "high": 15}}
 
 
 SPACES = {"default": _default, "n_minus": _figure_five}
@@ -122,29 +124,29 @@ def _dimension(key: str, entry: Any, config: PipelineConfig, name: str) -> BaseD
         given = [_value(key, value, config, name) for value in entry]
         values = [value for place, value in enumerate(given) if value not in given[:place]]
         if not values:
-            raise ConfigError(f"--space {name}: {key} is an empty list; give it the values to try.")
+            raise ConfigError(f"--space {name}: {key} is an empty list; list the values to try.")
         dimension: BaseDistribution = CategoricalDistribution(tuple(values))
     elif isinstance(entry, dict) and {"low", "high"} <= entry.keys() <= {"low", "high", "log", "step"}:
         values = [_value(key, entry[end], config, name) for end in ("low", "high")]
         dimension = _range(key, entry, values, name)
     else:
         raise ConfigError(
-            f"--space {name}: {key}={entry} is no range of values; write {{low: ..., high: ...}}, with log: true or "
-            f"step: ... if wanted, or a list."
+            f"--space {name}: {key}={entry} is no range of values; write {{low: ..., high: ...}}, optionally with "
+            f"log: true or step: ..., or a list."
         )
     models = {flow.key("listwise", varied(config, {key: value})) for value in values}
     if models <= {flow.key("listwise", config)}:
-        raise ConfigError(f"--space {name}: {key} changes nothing about the model in any of its values; leave it out.")
+        raise ConfigError(f"--space {name}: {key} changes nothing about the model, whatever its value; leave it out.")
     return dimension
 
 
 def _value(key: str, value: Any, config: PipelineConfig, name: str) -> Any:
-    """Return a value as the setting's own type."""
+    """Return a value of the space file, converted to the type of its setting."""
     try:
-        return own_value(varied(config, {key: value}), key)
+        return configured_value(varied(config, {key: value}), key)
     except ConfigError as error:
-        told = str(error).partition("; change it with")[0].rstrip(".")
-        raise ConfigError(f"--space {name}: {told}; change it there.") from None
+        reason = str(error).partition("; change it with")[0].rstrip(".")
+        raise ConfigError(f"--space {name}: {reason}; change it there.") from None
 
 
 def _range(key: str, entry: Mapping[str, Any], ends: list[Any], name: str) -> BaseDistribution:
@@ -166,7 +168,7 @@ def _range(key: str, entry: Mapping[str, Any], ends: list[Any], name: str) -> Ba
     try:
         if "step" in entry:
             options["step"] = step = (int if kind is IntDistribution else float)(entry["step"])
-            # Of decimals the difference may be a trace smaller than it is written.
+            # Floating-point error may make the difference slightly smaller than the step.
             if not 0 < step <= (high - low) * (1 + 1e-9):
                 raise ValueError(f"a step of {step} does not fit between {low} and {high}")
         return kind(low, high, **options)
@@ -175,16 +177,16 @@ def _range(key: str, entry: Mapping[str, Any], ends: list[Any], name: str) -> Ba
         raise ConfigError(f"--space {name}: the range of {key} cannot be used: {reason}; change it there.") from None
 
 
-def _with_own(space: Space, config: PipelineConfig) -> Iterator[tuple[str, BaseDistribution]]:
-    """Yield the dimensions, widened where the configuration's own value, which is tried first, lies outside."""
+def _widened(space: Space, config: PipelineConfig) -> Iterator[tuple[str, BaseDistribution]]:
+    """Yield the dimensions; one that excludes the configuration's value, which is tried first, is widened to it."""
     for key, dimension in space.dimensions.items():
-        own = own_value(config, key)
+        own = configured_value(config, key)
         if isinstance(dimension, CategoricalDistribution):
             choices = dimension.choices if own in dimension.choices else (own, *dimension.choices)
             yield key, CategoricalDistribution(choices)
         elif not isinstance(own, int | float):
             raise ConfigError(
-                f"--space {space.name}: {key} has no value of its own to start from; give it one with --set {key}=..."
+                f"--space {space.name}: {key} has no value to start from; give it one with --set {key}=..."
             )
         else:
             assert isinstance(dimension, FloatDistribution | IntDistribution)
@@ -194,7 +196,7 @@ def _with_own(space: Space, config: PipelineConfig) -> Iterator[tuple[str, BaseD
                     f"--space {space.name}: {key} has a log scale and starts from {key}={own}; give it a value above "
                     f"zero with --set."
                 )
-            step: Any = dimension.step if _on_the_grid(own, dimension) else _no_step(dimension)
+            step: Any = dimension.step if _is_on_step(own, dimension) else _no_step(dimension)
             yield key, type(dimension)(low, max(dimension.high, own), log=dimension.log, step=step)  # type: ignore[arg-type]
 
 
@@ -206,7 +208,7 @@ def _text(dimension: BaseDistribution) -> str:
     return f"from {dimension.low:g} to {dimension.high:g}{step}"
 
 
-def _on_the_grid(own: float, dimension: FloatDistribution | IntDistribution) -> bool:
+def _is_on_step(own: float, dimension: FloatDistribution | IntDistribution) -> bool:
     if dimension.step is None or dimension.step == 1:
         return True
     places = (own - dimension.low) / dimension.step
@@ -221,13 +223,13 @@ def _checked_grid(space: Space) -> Space:
     for key, dimension in space.dimensions.items():
         if isinstance(dimension, FloatDistribution) and dimension.step is None:
             raise ConfigError(
-                f"--space {space.name}: {key} is a range without steps, which no grid can finish; give it a step or a "
-                f"list of values."
+                f"--space {space.name}: {key} is a range without steps, which a grid cannot enumerate; give it a step "
+                f"or a list of values."
             )
     return space
 
 
-def _steps(key: str, dimension: BaseDistribution) -> Iterator[Any]:
+def _grid_values(dimension: BaseDistribution) -> Iterator[Any]:
     if isinstance(dimension, CategoricalDistribution):
         yield from dimension.choices
     elif isinstance(dimension, IntDistribution):
@@ -237,7 +239,7 @@ def _steps(key: str, dimension: BaseDistribution) -> Iterator[Any]:
             yield dimension.low + place * dimension.step
 
 
-def _drawn(trial: Trial, key: str, dimension: BaseDistribution) -> Any:
+def _suggested(trial: Trial, key: str, dimension: BaseDistribution) -> Any:
     if isinstance(dimension, CategoricalDistribution):
         return trial.suggest_categorical(key, dimension.choices)
     if isinstance(dimension, IntDistribution):

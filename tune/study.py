@@ -1,4 +1,4 @@
-"""The study: every trial of a sweep, on storage beside the artifacts, so that a killed sweep forgets nothing."""
+"""The study of a sweep: every trial, in a file next to the artifacts, so that a killed sweep loses no result."""
 
 import json
 import math
@@ -15,12 +15,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 from rayrank.core.artifacts import Artifact
 from rayrank.core.errors import StorageError
-from tune.busy import Busy
+from tune.gpu_usage import GpuUsage
 from tune.spaces import SEED, Changes
 
 FILE, NAME = "study.jsonl", "sweep"
 DEV, COST = "dev", "ms_per_query"
-"""What is measured: training.metric on dev, and the time to score one query's candidates."""
+"""The objectives: training.metric on the dev set, and the milliseconds to score one query's candidates."""
 
 GPUS = "gpus"
 
@@ -34,7 +34,7 @@ STATES = {
 
 
 class StudyFile(BaseJournalBackend):
-    """Optuna's journal as one file of an artifact: whole after every entry, on any storage; for one sweep at a time."""
+    """Optuna's journal as one file on any storage, complete after every entry, for one writer at a time."""
 
     def __init__(self, folder: Artifact) -> None:
         self._folder = folder
@@ -48,23 +48,23 @@ class StudyFile(BaseJournalBackend):
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         with suppress(FileNotFoundError):
-            there = self._folder.filesystem.info(self._folder.path(FILE), refresh=True)["size"]
-            if there != sum(map(len, self._lines)):
-                raise _another(self._folder)
+            size = self._folder.filesystem.info(self._folder.path(FILE), refresh=True)["size"]
+            if size != sum(map(len, self._lines)):
+                raise _in_use(self._folder)
         lines = [*self._lines, *(json.dumps(entry).encode() + b"\n" for entry in logs)]
-        # Rewritten, not appended to: a kill in the middle of a line would leave a file that nobody can read.
+        # Rewritten, because a process that is killed while it appends would leave an unreadable last line.
         with self._folder.create(FILE) as stream:
             stream.writelines(lines)
         self._lines = lines
 
 
 def open_storage(folder: Artifact) -> JournalStorage:
-    """Return where a sweep's study is kept."""
+    """Return the storage of a sweep's study."""
     return JournalStorage(StudyFile(folder))
 
 
 def open_study(storage: JournalStorage, cost: bool) -> Study:
-    """Return the study, a new one if there is none; one that is there is not written to."""
+    """Return the study, or create it; opening an existing study does not write to it."""
     if storage.get_all_studies():
         return optuna.load_study(storage=storage, study_name=NAME)
     directions = [StudyDirection.MAXIMIZE, *([StudyDirection.MINIMIZE] if cost else [])]
@@ -73,14 +73,14 @@ def open_study(storage: JournalStorage, cost: bool) -> Study:
 
 @dataclass(frozen=True)
 class Record:
-    """One trial, as a person wants to see it."""
+    """One trial, for tables and plots."""
 
     number: int
     state: str
     changes: Changes
     dev: float | None
     reason: str = ""
-    """Why it failed, in a sentence."""
+    """Why the trial failed, in one sentence."""
     facts: dict[str, Any] = field(default_factory=dict)
     cost: float | None = None
 
@@ -90,7 +90,7 @@ class Record:
 
 
 def records(study: Study) -> list[Record]:
-    """Return every trial that was asked for, in order."""
+    """Return every trial of the study, in order."""
     return [_record(trial) for trial in study.get_trials(deepcopy=False)]
 
 
@@ -100,31 +100,31 @@ def _record(trial: FrozenTrial) -> Record:
     facts = {name: value for name, value in trial.user_attrs.items() if name != "reason"}
     changes = trial.params or trial.system_attrs.get("fixed_params", {})
     dev, cost = values[0] if values else None, values[1] if len(values) > 1 else None
-    # A driver killed between the reason and the end leaves one to a trial that may yet finish.
+    # A driver that was killed after it wrote a reason leaves the trial running, and the trial may still finish.
     reason = trial.user_attrs.get("reason", "") if trial.state == TrialState.FAIL else ""
     return Record(trial.number, STATES[trial.state], changes, dev, reason, facts, cost)
 
 
 def enqueue(study: Study, points: Iterable[Changes]) -> None:
-    """Let points be tried next, in order, but for those that were let before."""
-    # Optuna's own comparison takes seeds for the same that differ by a hundred-thousandth.
-    there = [trial.system_attrs.get("fixed_params") for trial in study.get_trials(deepcopy=False)]
+    """Queue settings to be tried next, in order, except those that were queued before."""
+    # Not by Optuna's skip_if_exists: it compares numbers approximately, so that large seeds seem equal.
+    queued = [trial.system_attrs.get("fixed_params") for trial in study.get_trials(deepcopy=False)]
     for point in points:
-        if point not in there:
+        if point not in queued:
             study.enqueue_trial(point)
 
 
-def _another(folder: Artifact) -> StorageError:
-    return StorageError(f"Another sweep writes to {folder.url}/{FILE}: wait for it, or end it.")
+def _in_use(folder: Artifact) -> StorageError:
+    return StorageError(f"Another sweep writes to {folder.url}/{FILE}: wait for it, or stop it.")
 
 
-def num_told(study: Study) -> int:
-    """Return how many trials are over, whatever became of them."""
+def num_ended(study: Study) -> int:
+    """Return how many trials have finished, failed or been stopped."""
     return sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False))
 
 
 def trainings(found: Iterable[Record]) -> list[Record]:
-    """Return the finished trials, of those with the same settings the first: the others only found its model there."""
+    """Return the finished trials; of trials with equal settings only the first, whose model the others reuse."""
     first: dict[str, Record] = {}
     for record in found:
         if record.finished:
@@ -133,12 +133,12 @@ def trainings(found: Iterable[Record]) -> list[Record]:
 
 
 def trial_name(changes: Changes) -> str:
-    """Return what trials with the same settings have in common."""
+    """Return a name for a trial's settings, equal for equal settings."""
     return json.dumps(changes, sort_keys=True)
 
 
 def best(found: Sequence[Record]) -> Record | None:
-    """Return the best finished trial; where seeds are swept, one of the settings that are best over their seeds."""
+    """Return the best finished trial; if seeds are swept, the first trial of the settings with the best mean."""
     groups: dict[str, list[Record]] = {}
     for record in trainings(found):
         groups.setdefault(trial_name(without_seed(record.changes)), []).append(record)
@@ -148,33 +148,33 @@ def best(found: Sequence[Record]) -> Record | None:
 
 
 def without_seed(changes: Changes) -> Changes:
-    """Return the settings a trial shares with its repetitions."""
+    """Return the settings without the seed, which repetitions of a trial have in common."""
     return {key: value for key, value in changes.items() if key != SEED}
 
 
 def mean_dev(group: Sequence[Record]) -> float:
-    """Return the mean dev figure of some trials."""
+    """Return the mean dev metric of some trials."""
     values = [record.dev for record in group if record.dev is not None]
     return sum(values) / len(values) if values else -math.inf
 
 
-def add_busy(study: Study, seen: Busy) -> None:
-    """Keep what was seen of the GPUs, with what earlier starts of the sweep had seen."""
-    if seen.looks:
-        study.set_user_attr(GPUS, busy_of(study).and_then(seen))
+def add_gpu_usage(study: Study, usage: GpuUsage) -> None:
+    """Add the GPU usage of this start of the sweep to that of earlier starts."""
+    if usage.samples:
+        study.set_user_attr(GPUS, total_gpu_usage(study).plus(usage))
 
 
-def busy_of(study: Study) -> Busy:
-    """Return what all starts that ended saw of the GPUs."""
-    return Busy(*study.user_attrs.get(GPUS, ()))
+def total_gpu_usage(study: Study) -> GpuUsage:
+    """Return the GPU usage of all starts of the sweep that were not killed."""
+    return GpuUsage(*study.user_attrs.get(GPUS, ()))
 
 
 def settings_text(changes: Changes, *, exact: bool = True) -> str:
-    """Return settings as --set takes them, to the last digit unless they are only looked at."""
+    """Return settings in the form of --set; without `exact`, numbers are rounded for display."""
     text = str if exact else value_text
     return " ".join(f"{key}={'null' if value is None else text(value)}" for key, value in changes.items())
 
 
 def value_text(value: Any) -> str:
-    """Return a value in as many digits as one wants to read."""
+    """Return a value as text, numbers rounded to four digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

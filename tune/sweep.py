@@ -1,10 +1,10 @@
-"""Search for better settings: many trials of the listwise model that share everything before it.
+"""Search for better settings: many trials train the listwise model and share the artifacts of all earlier stages.
 
-  --space default             listwise.negatives, noise.threshold and listwise.lr (TPE, weak trials stopped early)
-  --space n_minus             Figure 5 of the paper: 1 to 15 negatives, three seeds each, all of them trained
-  --space FILE                your own, in YAML:  listwise.lr: {low: 1e-6, high: 1e-4, log: true}
-                                                  strm.form: [mask, bias]
-The same command goes on where a killed one was; a higher --trials adds trials to the same study.
+  --space default             listwise.negatives, noise.threshold and listwise.lr (TPE, weak trials are stopped early)
+  --space n_minus             Figure 5 of the paper: 1 to 15 negatives, three seeds each, no trial is stopped early
+  --space FILE                a YAML file of ranges and lists:  listwise.lr: {low: 1e-6, high: 1e-4, log: true}
+                                                                strm.form: [mask, bias]
+The same command resumes a killed sweep; a higher --trials adds trials to the same study.
 """
 
 import os
@@ -30,13 +30,13 @@ TUNE = "tune"
 
 
 def chosen(arguments: Arguments, config: PipelineConfig) -> tuple["Space", int]:
-    """Return the space and the number of trials that the options ask for; what cannot be used is refused."""
+    """Return the space and the number of trials that the options ask for; raises ConfigError for unusable options."""
     from tune.spaces import open_space
 
     if not any(getattr(settings, "model", "") == "listwise" for settings in config.runs.values()):
         raise ConfigError("A sweep trains listwise models, and no run has model=listwise: add one to runs.")
     space = open_space(arguments.space, config, arguments.grid)
-    points = space.points(config)
+    points = space.initial_points(config)
     trials = _num_trials(arguments.trials, len(points) if space.grid else None)
     if arguments.parallel is not None and arguments.parallel < 1:
         raise ConfigError(f"--parallel {arguments.parallel} cannot be used: at least 1.")
@@ -44,12 +44,12 @@ def chosen(arguments: Arguments, config: PipelineConfig) -> tuple["Space", int]:
 
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
-    """Run what is left of the sweep, write its results, and return them in short."""
+    """Run the remaining trials of the sweep, write its results, and return a summary."""
     space, trials = chosen(arguments, config)
-    # Imported only now: with Ray and torch behind them they take seconds, and a mistake is answered at once.
+    # Imported after the checks, because loading Ray and torch takes seconds.
     from tune import results
 
-    folder = results.place(space, config, arguments.cost, store)
+    folder = results.sweep_folder(space, config, arguments.cost, store)
     with leased(folder, "running this sweep", waits=False):
         return _run(folder, space, arguments, config, store, trials)
 
@@ -58,16 +58,16 @@ def _run(
     folder: Artifact, space: "Space", arguments: Arguments, config: PipelineConfig, store: Store, trials: int
 ) -> dict[str, Any]:
     from tune import results
-    from tune.study import best, num_told, open_storage, open_study, records
+    from tune.study import best, num_ended, open_storage, open_study, records
 
     study = open_study(open_storage(folder), arguments.cost)
-    if num_told(study) < trials:
+    if num_ended(study) < trials:
         execute(folder, space, config, store, trials=trials, cost=arguments.cost, parallel=arguments.parallel)
         study = open_study(open_storage(folder), arguments.cost)
     found = records(study)
-    # In every case: the start that told the last trial may have been killed behind it.
-    results.clear(found, config, store)
-    if all(record.state != "running" for record in found):  # or another start may be at work
+    # Also if all trials had ended before: the process that ended the last one may have been killed right after that.
+    results.remove_checkpoints(found, config, store)
+    if all(record.state != "running" for record in found):  # else another process may be running the sweep
         folder.remove_folder(TUNE)
     lines = results.write(folder, study, space, config, store)
     winner = best(found)
@@ -75,7 +75,7 @@ def _run(
         first = next((record.reason for record in found if record.reason), "see the log")
         raise TrainingStopped(f"No trial of {len(found)} finished; the first failed with: {first}")
     facts = {"trial": winner.number, "dev": winner.dev, "settings": winner.changes}
-    return {"folder": folder.url, "num_trials": num_told(study), "best": facts, "findings": lines}
+    return {"folder": folder.url, "num_trials": num_ended(study), "best": facts, "findings": lines}
 
 
 def execute(
@@ -88,23 +88,23 @@ def execute(
     cost: bool,
     parallel: int | None,
 ) -> None:
-    """Make what all trials share, then run those that are missing, as many at once as there is room for."""
+    """Make the artifacts that all trials share, then run the missing trials, as many at once as the cluster can."""
     import optuna
 
     from rayrank.cluster.connection import start_ray
     from rayrank.stages.graph import make_all
     from tune import results
-    from tune.busy import watched
-    from tune.placement import of_a_trial, places
+    from tune.gpu_usage import gpu_watch
+    from tune.placement import num_parallel_trials, trial_resources
     from tune.search import StudySearch
-    from tune.study import add_busy, enqueue, num_told, open_storage
+    from tune.study import add_gpu_usage, enqueue, num_ended, open_storage
     from tune.trial import missing
 
-    optuna.logging.disable_default_handler()  # its lines belong in the log, not on the screen
+    optuna.logging.disable_default_handler()  # its messages belong in the log, not on the terminal
     optuna.logging.enable_propagation()
-    config = config.model_copy(update={"resources": of_a_trial(config.resources)})
+    config = config.model_copy(update={"resources": trial_resources(config.resources)})
     start_ray()
-    room = min(places(config.resources), parallel or trials)
+    room = min(num_parallel_trials(config.resources), parallel or trials)
     make_all(_shared(space, config), store, room)
     search = StudySearch(
         space,
@@ -114,15 +114,15 @@ def execute(
         partial(missing, base=config, store=store),
         f"dev {config.training.metric}",
     )
-    enqueue(search.study, space.points(config)[:trials])
-    left = trials - num_told(search.study)
-    if space.grown:
-        say(f"--space {space.name} grows to your own values, which are tried first: {'; '.join(space.grown)}")
+    enqueue(search.study, space.initial_points(config)[:trials])
+    left = trials - num_ended(search.study)
+    if space.widened:
+        say(f"--space {space.name} is widened to include your values: {'; '.join(space.widened)}")
     say(f"{left} of {trials} trials to run, {min(room, left)} at a time")
     metric, keys = config.training.metric, list(space.dimensions)
-    with watched() as seen, live(lambda: results.live_table(search.study, keys, metric, trials)):
+    with gpu_watch() as usage, live(lambda: results.live_table(search.study, keys, metric, trials)):
         _tuned(folder, search, space, config, store, left=left, room=room, cost=cost)
-        add_busy(search.study, seen())
+        add_gpu_usage(search.study, usage())
 
 
 def _tuned(
@@ -139,18 +139,18 @@ def _tuned(
     import pyarrow.fs
     import ray.tune
 
-    from tune.halving import ladder
+    from tune.halving import early_stopping
     from tune.trial import run_trial
 
-    # The study is the record: no event files, no files of Tune's own that outlive it, and Ctrl-C stays ours. What
-    # scoring costs is not measured before the end, so a report may lack it.
+    # All results are in the study, so Tune writes no event files. The scoring cost is only measured at the end of a
+    # trial, so earlier reports may lack it. Ctrl-C is handled by the job.
     os.environ |= {
         "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
         "TUNE_DISABLE_SIGINT_HANDLER": "1",
         "RAY_CHDIR_TO_TRIAL_DIR": "0",
     }
-    rungs = ladder(space, search.study, config.listwise.epochs, cost)
+    rungs = early_stopping(space, search.study, config.listwise.epochs, cost)
     work = ray.tune.with_parameters(run_trial, base=config, store=store, cost=cost, rungs=rungs)
     settings = ray.tune.RunConfig(
         name=f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}",
@@ -159,14 +159,14 @@ def _tuned(
         verbose=0,
     )
     tuner = ray.tune.Tuner(
-        # A trial itself only waits for the workers of its training, which are placed by themselves; nothing at all is
-        # more than Tune can place, so it asks for a little memory and no core.
+        # A trial's own process only waits for the workers of its training, which reserve their own resources. Tune
+        # does not accept a trial without resources, so it reserves a little memory and no core.
         ray.tune.with_resources(work, {"memory": 1 << 20}),
         tune_config=ray.tune.TuneConfig(
             search_alg=search,
             num_samples=left,
             max_concurrent_trials=room,
-            # One process after another would import torch for each trial.
+            # A new process for each trial would import torch again.
             reuse_actors=True,
         ),
         run_config=settings,
@@ -178,7 +178,7 @@ def _tuned(
 
 
 def _own_sentence(error: BaseException) -> BaseException:
-    """Return the sentence of ours, such as that storage is full, that Tune made a trace of; or else the trace."""
+    """Return our own error behind an error of Tune, such as full storage; without one, return Tune's error."""
     behind: BaseException | None = error
     while behind is not None and not isinstance(behind, RayrankError):
         behind = behind.__context__
@@ -186,13 +186,13 @@ def _own_sentence(error: BaseException) -> BaseException:
 
 
 def _shared(space: "Space", config: PipelineConfig) -> list[tuple[str, PipelineConfig]]:
-    """Return the stages before the first trials, and the noise report where thresholds are tried."""
+    """Return the stages before the listwise one of all initial points, and the noise report if thresholds are swept."""
     from tune.results import threshold_config
     from tune.spaces import THRESHOLD
 
     wanted = []
-    for point in space.points(config):
-        with suppress(ConfigError):  # of settings that cannot be used together, which their trial tells
+    for point in space.initial_points(config):
+        with suppress(ConfigError):  # the settings cannot be used together: the trial fails with the reason
             pointed = varied(config, point)
             wanted += [(stage, pointed) for stage in flow.inputs("listwise", pointed)]
     if THRESHOLD in space.dimensions:
@@ -209,12 +209,16 @@ def _num_trials(asked: int | None, most: int | None) -> int:
 
 if __name__ == "__main__":
     options = parser(__doc__)
-    options.add_argument("--space", default="default", help="default, n_minus, or a YAML file; default %(default)s")
-    options.add_argument("--trials", type=int, help=f"how many in all; {TRIALS}, or all of a grid, if not said")
+    options.add_argument("--space", default="default", help="default, n_minus, or a YAML file (default: %(default)s)")
     options.add_argument(
-        "--parallel", type=int, help="trials at once at most; what the cluster has room for if not said"
+        "--trials", type=int, help=f"number of trials of the whole sweep (default: {TRIALS}, or all points of a grid)"
     )
-    options.add_argument("--grid", action="store_true", help="every combination of the space once, none stopped early")
-    options.add_argument("--cost", action="store_true", help="two aims: dev training.metric, and time to score a query")
+    options.add_argument(
+        "--parallel", type=int, help="maximum number of concurrent trials (default: as many as fit on the cluster)"
+    )
+    options.add_argument("--grid", action="store_true", help="try every combination of the space once; stop none early")
+    options.add_argument(
+        "--cost", action="store_true", help="two objectives: training.metric on dev, and the time to score a query"
+    )
     arguments = options.parse_args()
     run_task(arguments, lambda config, store: run(arguments, config, store), lambda config: chosen(arguments, config))

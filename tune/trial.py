@@ -1,4 +1,4 @@
-"""A trial: the stages of one configuration, run on the cluster as any job runs them, with its figures told to Tune."""
+"""A trial: makes the artifacts of one configuration as any job does, and reports its metrics to Ray Tune."""
 
 import logging
 import time
@@ -17,16 +17,17 @@ from rayrank.stages.make import make
 from rayrank.training.loop import Log
 from rayrank.training.ray_train import LostWorkers
 from tune.search import EPOCH, OUTCOME, REASON
-from tune.spaces import EPOCHS, Changes, own_value
+from tune.spaces import EPOCHS, Changes, configured_value
 from tune.study import COST, DEV, trial_name
 
 log = logging.getLogger(__name__)
 
 
 def run_trial(changes: Changes, base: PipelineConfig, store: Store, cost: bool, rungs: Any) -> None:
-    """Make a trial's model, telling dev after every epoch, and end with its figures or with why there are none."""
-    # The settings as they were run to their end, so that there is something to compare with.
-    own = all(own_value(base, key) == value for key, value in changes.items())
+    """Train a trial's model, report the dev metric after every epoch, and at the end the metrics or the reason of a
+    failure."""
+    # The unchanged configuration is the baseline, so it is never stopped early.
+    own = all(configured_value(base, key) == value for key, value in changes.items())
     told = _Told(trial_name(changes), changes.get(EPOCHS, base.listwise.epochs), None if own else rungs)
     try:
         figures = _figures(varied(base, changes), store, cost, told)
@@ -39,14 +40,14 @@ def run_trial(changes: Changes, base: PipelineConfig, store: Store, cost: bool, 
 
 
 class _Told:
-    """Tells Tune of every measurement but the last, and the training whether it shall go on."""
+    """Reports every measurement but the last to Tune, and decides whether the training continues."""
 
     def __init__(self, name: str, epochs: int, rungs: Any) -> None:
         self._name, self._epochs, self._rungs = name, epochs, rungs
         self.dev = float("nan")
 
     def __call__(self, line: Log) -> bool:
-        # The last measurement is told at the end, with the model that it is of.
+        # The last measurement is reported at the end, when the model is saved.
         if line.dev is None or line.step == line.num_steps:
             return True
         self.dev = line.dev
@@ -56,17 +57,17 @@ class _Told:
 
 
 def listwise_run(config: PipelineConfig) -> str:
-    """Return the run that the listwise model ranks, which is what a sweep improves."""
+    """Return the name of the last run that is ranked by the listwise model."""
     settings: Any = config.runs
     return [name for name in flow.rankers(config) if settings[name].model == "listwise"][-1]
 
 
 def missing(changes: Changes, base: PipelineConfig, store: Store) -> set[tuple[str, str]]:
-    """Return the artifacts a trial would make: stages and keys; none, if its settings cannot be used together."""
+    """Return the artifacts (stage and key) that a trial would make; none if its settings cannot be used together."""
     try:
         config = varied(base, changes)
     except ConfigError:
-        return set()  # the trial itself says so, and fails
+        return set()  # the trial itself fails with the reason
     return {
         (stage, flow.key(stage, config)) for stage in flow.plan("listwise", config) if not store.find(stage, config)
     }
@@ -89,9 +90,9 @@ def _figures(config: PipelineConfig, store: Store, cost: bool, told: _Told) -> d
 
 
 def reason(error: Exception) -> str:
-    """Return why a trial failed, in a line."""
+    """Return the reason why a trial failed, in one line."""
     if isinstance(error, LostWorkers):
-        # Its own advice, to run the same command again, is not for a trial: one that failed is not tried again.
+        # The error's own advice, to run the command again, does not apply: a failed trial is not repeated.
         return "A worker of the training died: it was killed, or the machine ran out of memory."
     if isinstance(error, RayrankError):
         return str(error)

@@ -1,4 +1,4 @@
-// The picture of attention: words of the passage down, words of the query across, with and without STRM side by side.
+// The attention weights as two grids, with and without STRM: passage words as rows, query words as columns.
 
 import { walk } from "./words.js";
 
@@ -14,7 +14,7 @@ export function picture(section, why) {
   layer.addEventListener("change", draw);
   head.addEventListener("change", draw);
   const left = why.attention.left_out;
-  section.querySelector(".note").textContent = left ? `The last ${left} words of the passage are not shown.` : "";
+  section.querySelector(".note").textContent = left ? `The last ${left} words of the passage are left out.` : "";
   draw();
 }
 
@@ -43,7 +43,7 @@ function show(section, why, layer, head) {
   section.querySelector(".most").textContent = percent(most);
 }
 
-// One matrix of query words by passage words: of a layer and head, or the mean of all of them.
+// Returns one matrix of query words by passage words: that of a layer and head, or the mean over all of them.
 function mean(weights, layer, head, columns, rows) {
   const layers = layer === ALL ? weights : [weights[layer]];
   const matrices = layers.flatMap((heads) => (head === ALL ? heads : [heads[head]]));

@@ -1,4 +1,4 @@
-// No model knows these names, and all read them in pieces: Faldumondo and Faldumith begin with the same ones.
+// Invented names, which every tokenizer splits into pieces: Faldumondo and Faldumith share their first pieces.
 export const example = {
   query: "how tall is the faldumondo lighthouse",
   passages: [

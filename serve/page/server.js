@@ -1,4 +1,4 @@
-// Requests to the server this page came from, and what to tell the user when one fails.
+// Requests to the server of this page, and the messages that the user sees if one fails.
 
 const KEY = "rayrank-api-key";
 
@@ -7,7 +7,7 @@ export const key = {
   set: (value) => sessionStorage.setItem(KEY, value),
 };
 
-// A sentence for the user; `needsKey` says that a key may help.
+// A message for the user; `needsKey` means that an API key may help.
 export class Problem extends Error {
   constructor(message, needsKey = false) {
     super(message);
@@ -15,7 +15,7 @@ export class Problem extends Error {
   }
 }
 
-// Paths are relative, so that the application may live under a prefix.
+// Paths are relative, so that the application can have a route prefix.
 export async function get(path, signal) {
   return answer(path, { signal });
 }
@@ -32,7 +32,7 @@ async function answer(path, options) {
     response = await fetch(path, { ...options, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem("The server cannot be reached. Check that it runs and that you are online, then try again.");
+    throw new Problem("The server cannot be reached. Check that it is running and that you are online, then try again.");
   }
   const body = await response.json().catch(() => null);
   if (response.ok && body !== null) return body;
@@ -40,24 +40,24 @@ async function answer(path, options) {
 }
 
 function problem(response, body) {
-  // The dialects of the server put their sentence in different places.
-  const said = [body?.error?.message, body?.message, body?.error, body?.detail].find((each) => typeof each === "string");
+  // Each API has its error message in another field.
+  const message = [body?.error?.message, body?.message, body?.error, body?.detail].find((each) => typeof each === "string");
   const wait = response.headers.get("Retry-After");
   switch (response.status) {
     case 401:
       return new Problem(
         key.get()
           ? "The server does not know this API key. Check it and try again."
-          : "The server asks for an API key. Type yours and try again.",
+          : "The server requires an API key. Type yours and try again.",
         true,
       );
     case 413:
-      return new Problem(said ?? "This is more than the server takes at once. Send fewer or shorter passages.");
+      return new Problem(message ?? "The request is too large. Send fewer or shorter passages.");
     case 429:
       return new Problem(`The server is busy. Try again in ${wait ?? "a few"} seconds.`);
     case 503:
-      return new Problem("The model is not ready yet. Try again in some seconds.");
+      return new Problem("The model is not ready yet. Try again in a few seconds.");
     default:
-      return new Problem(said ?? `The server answered with the error ${response.status}. Try again, or look in its log.`);
+      return new Problem(message ?? `The server answered with the error ${response.status}. Try again, or look in its log.`);
   }
 }

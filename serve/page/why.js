@@ -1,4 +1,4 @@
-// Why a passage got its score: what its words are worth, how they are read, and the picture of attention.
+// The explanation of a score: the effect of each word, words of several pieces, and attention weights.
 
 import { picture } from "./attention.js";
 import { walk } from "./words.js";
@@ -16,9 +16,9 @@ function facts(why) {
   const own = why.strm === "off" ? "plain attention" : "STRM";
   return [
     `Score ${number(why.score)}, from a model trained with ${own}.`,
-    `The same weights give ${number(with_strm.score)} with STRM and ${number(without_strm.score)} without.`,
-    why.query_type && `The query asks for: ${why.query_type}.`,
-    `${why.pieces.length} word pieces were read${why.cut ? "; the passage is longer, and its end was left out" : ""}.`,
+    `The same weights score ${number(with_strm.score)} with STRM and ${number(without_strm.score)} without it.`,
+    why.query_type && `Query type: ${why.query_type}.`,
+    `${why.pieces.length} word pieces were read${why.cut ? "; the passage is longer, and its end was truncated" : ""}.`,
   ].filter(Boolean).join(" ");
 }
 
@@ -41,8 +41,8 @@ function item(why, number_, change, most) {
   word.role = "option";
   word.className = "word";
   word.ariaLabel = change === undefined
-    ? `“${word.textContent}” was not tried: there are more words than the server has time for.`
-    : `Without “${word.textContent}” the score ${verb(change)} to ${number(why.score + change)}.`;
+    ? `“${word.textContent}” was not tested: the passage has too many words.`
+    : `Without “${word.textContent}” the score ${effect(change)} ${number(why.score + change)}.`;
   if (change) {
     word.classList.add(change < 0 ? "falls" : "rises");
     word.style.setProperty("--strength", (Math.abs(change) / most).toFixed(3));
@@ -50,9 +50,9 @@ function item(why, number_, change, most) {
   return word;
 }
 
-function verb(change) {
-  if (Math.abs(change) < 0.005) return "stays as it is, close";
-  return `${change < 0 ? "falls" : "rises"} by ${number(Math.abs(change))}`;
+function effect(change) {
+  if (Math.abs(change) < 0.005) return "stays at";
+  return `${change < 0 ? "falls" : "rises"} by ${number(Math.abs(change))} to`;
 }
 
 function together(section, why) {

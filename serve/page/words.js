@@ -1,8 +1,8 @@
-// Words of texts: which are marked and how, and walking through them by keyboard.
+// Marked words in texts, and keyboard navigation through words and cells.
 
 const WORD = /[\p{L}\p{N}]+/gu;
 
-// A passage with the query's words marked, as far as they can be told without the model.
+// Returns a passage with the query's words marked, by comparing words without the model.
 export function matched(text, query) {
   const asked = new Set((query.toLowerCase().match(WORD) ?? []));
   const spans = [...text.matchAll(WORD)]
@@ -11,10 +11,10 @@ export function matched(text, query) {
   return marked(text, spans);
 }
 
-// A passage with the words marked that the model found: in the query too, or of several pieces.
+// Returns a passage with words marked by an explanation: exact matches with the query, and words of several pieces.
 export function explained(text, why) {
   const exact = new Set(why.matches.map(([, number]) => number));
-  // The server counts characters, JavaScript counts halves of some.
+  // The server's offsets count Unicode characters; JavaScript's strings count UTF-16 units.
   const characters = Array.from(text);
   const before = [0];
   for (const character of characters) before.push(before.at(-1) + character.length);
@@ -44,8 +44,9 @@ function marked(text, spans) {
   return whole;
 }
 
-// Makes one of `items` reachable by Tab and the others by arrow keys; `width` items are a row. Tells which is pointed at.
-export function walk(items, width, told) {
+// Makes one of `items` reachable by Tab and the others by arrow keys, in rows of `width`. Calls `onPoint` with the item
+// that has the focus or the pointer.
+export function walk(items, width, onPoint) {
   const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: width, ArrowUp: -width };
   let current = 0;
   items.forEach((item, place) => {
@@ -54,9 +55,9 @@ export function walk(items, width, told) {
       items[current].tabIndex = -1;
       item.tabIndex = 0;
       current = place;
-      told(place);
+      onPoint(place);
     });
-    item.addEventListener("pointerenter", () => told(place));
+    item.addEventListener("pointerenter", () => onPoint(place));
     item.addEventListener("click", () => item.focus());
     item.addEventListener("keydown", (event) => {
       const goal = { Home: 0, End: items.length - 1 }[event.key] ?? place + step[event.key];

@@ -1,1 +1,1 @@
-"""The dialects that clients speak, one file each."""
+"""The HTTP APIs of other rerank servers, one file each, and our own routes."""

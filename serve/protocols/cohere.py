@@ -1,4 +1,4 @@
-"""Cohere's second version: POST /v2/rerank."""
+"""Cohere's API, version 2: POST /v2/rerank."""
 
 import uuid
 
@@ -10,7 +10,7 @@ from serve.protocols.route import Serving, documented, guarded
 
 
 class CohereAnswer(BaseModel):
-    """Documents, best first."""
+    """The re-ranked documents, best first."""
 
     id: str
     results: list[Result]
@@ -24,7 +24,7 @@ router = guarded(lambda body: CohereError, documented(CohereError))
 
 @router.post("/v2/rerank", response_model_exclude_none=True, tags=["Re-ranking"])
 async def rerank(request: DocumentsRequest, service: Serving) -> CohereAnswer:
-    """Put documents in order: Cohere v2. Results bring their documents if told to."""
+    """Re-rank documents (Cohere v2). Results contain their documents only if `return_documents` is true."""
     answer = await service.rerank(request.ask(request.query, request.texts(), "documents"))
     return CohereAnswer(
         id=str(uuid.uuid4()), results=results_of(request, answer, bool(request.return_documents)),

@@ -1,4 +1,4 @@
-"""`documents`, the form of Cohere, Jina, vLLM and Infinity: POST /v1/rerank, and /rerank without `texts`."""
+"""The rerank API of Cohere v1, Jina, vLLM and Infinity: POST /v1/rerank, and POST /rerank with `documents`."""
 
 import time
 import uuid
@@ -8,15 +8,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from serve.protocols.problems import Problem, SharedError
 from serve.protocols.route import Service, Serving, documented, guarded
-from serve.protocols.wire import FirstStage, Query, Usage, Wire, cut_warnings, scores_of, usage_of
+from serve.protocols.wire import FirstStageFields, Query, Usage, Wire, cut_warnings, scores_of, usage_of
 from serve.records import Answer
 
-DOCUMENTS_OF_A_UNIT = 100
-"""What Cohere calls one search unit."""
+DOCUMENTS_PER_UNIT = 100
+"""Documents of one billed search unit at Cohere."""
 
 
 class Document(Wire):
-    """A document with fields; `id` comes back with its score."""
+    """A document with fields; its `id` is returned with its score."""
 
     model_config = ConfigDict(extra="allow")
     id: str | int | None = None
@@ -29,23 +29,23 @@ Documents = Annotated[
 ]
 
 
-class DocumentsRequest(FirstStage):
-    """Documents to put in order for a query."""
+class DocumentsRequest(FirstStageFields):
+    """A query and the documents to re-rank for it."""
 
     query: Query
     documents: Documents
-    model: str | None = Field(default=None, description="any name: this server has one model")
-    top_n: int | None = Field(default=None, ge=0, description="how many to return; all if 0 or left out")
+    model: str | None = Field(default=None, description="ignored: this server has one model")
+    top_n: int | None = Field(default=None, ge=0, description="number of results; all if 0 or left out")
     rank_fields: list[str] | None = Field(
-        default=None, max_length=100, description="fields of documents to read; `text` if left out"
+        default=None, max_length=100, description="fields of a document that the model reads; `text` if left out"
     )
     return_documents: bool | None = Field(
-        default=None, description="whether results bring their `document`; if left out, all but /v2/rerank's do"
+        default=None, description="whether results contain their `document`; if left out, true except for /v2/rerank"
     )
 
     def texts(self) -> list[str]:
-        """Return what is read of each document."""
-        # Each once: a text must not be longer than the body it came in.
+        """Return the text that the model reads of each document."""
+        # Each field counts once: repeated fields could make a text much longer than the request body.
         fields = list(dict.fromkeys(self.rank_fields or ["text"]))
         return [
             each if isinstance(each, str) else _text(each, fields, place) for place, each in enumerate(self.documents)
@@ -57,12 +57,14 @@ def _text(document: Document, fields: list[str], place: int) -> str:
     found = [str(values[field]) for field in fields if isinstance(values.get(field), str | int | float)]
     if not found:
         where = f"documents.{place}"
-        raise Problem("invalid", f"{where}: it has no {', '.join(fields)}; name its fields in rank_fields.", where)
+        raise Problem(
+            "invalid", f"{where}: it has no {', '.join(fields)}; name the fields to read in rank_fields.", where
+        )
     return "\n".join(found)
 
 
 class Result(BaseModel):
-    """A document's place in the request, and its score."""
+    """The position of a document in the request, and its score."""
 
     index: int
     relevance_score: float
@@ -71,7 +73,7 @@ class Result(BaseModel):
 
 
 class Meta(BaseModel):
-    """What Cohere tells about a request."""
+    """Cohere's metadata of an answer."""
 
     api_version: dict[str, str]
     billed_units: dict[str, int]
@@ -80,7 +82,7 @@ class Meta(BaseModel):
 
 
 class DocumentsAnswer(BaseModel):
-    """Documents, best first."""
+    """The re-ranked documents, best first."""
 
     id: str
     object: Literal["rerank"] = "rerank"
@@ -90,11 +92,11 @@ class DocumentsAnswer(BaseModel):
     usage: Usage
     meta: Meta
     query_type: str | None = None
-    partial: bool = Field(description="whether the deadline came before all was scored")
+    partial: bool = Field(description="whether the deadline passed before all documents were scored")
 
 
 def results_of(request: DocumentsRequest, answer: Answer, with_documents: bool) -> list[Result]:
-    """Return the best `top_n` in the form of the answer."""
+    """Return the best `top_n` documents as results."""
     scores = scores_of(answer, request.raw_scores)
     return [
         _result(request.documents[place], place, score, with_documents)
@@ -110,8 +112,8 @@ def _result(document: str | Document, place: int, score: float, with_document: b
 
 
 def meta_of(request: DocumentsRequest, answer: Answer, version: str) -> Meta:
-    """Return what Cohere's clients show of a request."""
-    units = -(-len(request.documents) // DOCUMENTS_OF_A_UNIT)
+    """Return Cohere's metadata of an answer."""
+    units = -(-len(request.documents) // DOCUMENTS_PER_UNIT)
     return Meta(
         api_version={"version": version}, billed_units={"search_units": units},
         tokens={"input_tokens": answer.num_tokens}, warnings=cut_warnings(answer.cut, "documents"),
@@ -119,7 +121,7 @@ def meta_of(request: DocumentsRequest, answer: Answer, version: str) -> Meta:
 
 
 async def rerank_documents(request: DocumentsRequest, service: Service) -> DocumentsAnswer:
-    """Return the documents' order with all that one of these servers would send."""
+    """Re-rank documents, and return the union of the fields that these servers send."""
     answer = await service.rerank(request.ask(request.query, request.texts(), "documents"))
     return DocumentsAnswer(
         id=str(uuid.uuid4()), created=int(time.time()), model=answer.model,
@@ -133,5 +135,5 @@ router = guarded(lambda body: SharedError, documented(SharedError))
 
 @router.post("/v1/rerank", response_model_exclude_none=True, tags=["Re-ranking"])
 async def rerank(request: DocumentsRequest, service: Serving) -> DocumentsAnswer:
-    """Put documents in order: Cohere v1, Jina, vLLM and Infinity. Results bring their documents unless told not to."""
+    """Re-rank documents (Cohere v1, Jina, vLLM, Infinity). Results contain their documents by default."""
     return await rerank_documents(request, service)

@@ -1,4 +1,4 @@
-"""What a client can do wrong or has to wait for, and how each dialect says it."""
+"""Reasons why a request fails, and the error format of each API."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -31,36 +31,36 @@ STATUS: dict[Kind, int] = {
     "unready": 503,
 }
 
-SHOWN = 300
-"""Characters of a message: a client's own text may be in it, and is not sent back whole."""
+MAX_MESSAGE = 300
+"""Characters of a message: it may quote the request, which is not to be sent back as a whole."""
 
 
 class Problem(Exception):
-    """Why a request gets no answer, as one sentence, and the field to change if there is one."""
+    """The reason why a request fails, in one sentence, and the field that caused it, if any."""
 
     def __init__(
         self, kind: Kind, message: str, field: str | None = None, headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(message)
         self.kind = kind
-        self.message = message if len(message) <= SHOWN else f"{message[:SHOWN]} ..."
-        self.field = field and field[:SHOWN]
+        self.message = message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]} ..."
+        self.field = field and field[:MAX_MESSAGE]
         self.headers = dict(headers or {})
 
 
 class ErrorBody(BaseModel):
-    """What a dialect sends in the place of an answer."""
+    """The body of an error response in the format of one API."""
 
     statuses: ClassVar[Mapping[Kind, int]] = STATUS
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
-        """Return the problem in this dialect's shape."""
+        """Return the problem in this format."""
         raise NotImplementedError
 
 
 class TeiError(ErrorBody):
-    """The shape of text-embeddings-inference."""
+    """Errors of text-embeddings-inference."""
 
     statuses = {**STATUS, "empty": 400, "too_many": 413, "failed": 424}
     kinds: ClassVar[Mapping[Kind, str]] = {
@@ -76,7 +76,7 @@ class TeiError(ErrorBody):
 
 
 class CohereError(ErrorBody):
-    """The shape of Cohere."""
+    """Errors of Cohere."""
 
     message: str
     id: str
@@ -87,7 +87,7 @@ class CohereError(ErrorBody):
 
 
 class ErrorDetail(BaseModel):
-    """What vLLM, Infinity and OpenAI put under `error`."""
+    """The `error` object of vLLM, Infinity and OpenAI."""
 
     message: str
     type: str
@@ -101,7 +101,7 @@ def _detail(problem: Problem) -> ErrorDetail:
 
 
 class DetailError(ErrorBody):
-    """The shape of vLLM and Infinity, and of the routes that are only ours."""
+    """Errors of vLLM and Infinity, and of our own routes."""
 
     error: ErrorDetail
 
@@ -111,7 +111,7 @@ class DetailError(ErrorBody):
 
 
 class SharedError(ErrorBody):
-    """The shape of /v1/rerank, where Cohere's clients meet those of vLLM, Infinity and Jina: each finds its own."""
+    """Errors of /v1/rerank, which has clients of Cohere, vLLM, Infinity and Jina: the fields of all of them."""
 
     message: str
     id: str
@@ -123,7 +123,7 @@ class SharedError(ErrorBody):
 
 
 def problem_of(error: Exception) -> Problem:
-    """Return what a client is told of an exception; what nobody foresaw is only called a failure."""
+    """Return the problem that a client gets for an exception; unexpected exceptions are not described to it."""
     match error:
         case Problem():
             return error
@@ -131,24 +131,25 @@ def problem_of(error: Exception) -> Problem:
             return _invalid(error.errors())
         case Overloaded():
             seconds = max(1, round(error.retry_after + 0.5))
-            message = f"The queue is full: ask again in {seconds} s."
+            message = f"The queue is full: try again in {seconds} s."
             return Problem("overloaded", message, headers={"Retry-After": str(seconds)})
         case Unready():
-            return Problem("unready", "No model is ready to answer: ask again in some seconds.")
+            return Problem("unready", "No model is ready: try again in some seconds.")
         case RayrankError():
-            # One that comes from a replica is wrapped by Ray, with its traceback.
+            # Ray wraps an exception of a replica; `cause` is the original one, without the traceback.
             return Problem("invalid", str(getattr(error, "cause", error)))
     return Problem("failed", "The server failed; its log says why.")
 
 
-_BRANCHES = {"body", "str"}
-"""Of pydantic's locations, what is neither a place nor a name of a field; other such parts are no plain names."""
+_NOT_FIELDS = {"body", "str"}
+"""Parts of pydantic's error locations that are not fields. Its other labels, such as class names, are not lower-case
+identifiers."""
 
 
 def _invalid(problems: Sequence[dict[str, Any]]) -> Problem:
-    # Where several forms are allowed, the one that went furthest is the one that was meant.
+    # If several types are allowed, the error deepest inside the body belongs to the type that the client meant.
     problem = max(problems, key=lambda each: (len(each["loc"]), not each["type"].endswith("_type")))
-    parts = [str(part) for part in problem["loc"] if part not in _BRANCHES]
+    parts = [str(part) for part in problem["loc"] if part not in _NOT_FIELDS]
     field = ".".join(part for part in parts if part.isdecimal() or (part.isidentifier() and part.islower()))
     reason = problem["msg"].removeprefix("Value error, ")
     short = problem["type"] in ("too_short", "string_too_short")

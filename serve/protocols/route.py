@@ -1,4 +1,4 @@
-"""The way of every request: key, limits, JSON, then its dialect; and whatever goes wrong, in that dialect's shape."""
+"""Routes that check the API key, the limits and the JSON of a request before they handle it, and format its errors."""
 
 import logging
 import time
@@ -19,31 +19,31 @@ from serve.protocols.problems import ErrorBody, problem_of
 from serve.records import Answer, Ask, Backend
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-Shape = Callable[[Any], type[ErrorBody]]
-"""Which errors a dialect uses; asked with the body, or None while that is not read."""
+ErrorFormat = Callable[[Any], type[ErrorBody]]
+"""Chooses the error format of an API from the parsed body, which is None before it is read."""
 
 DESCRIPTIONS = {
-    400: "The body is not JSON, or there is nothing to rank",
+    400: "The body is not JSON, or the list of texts is empty",
     401: "The API key is missing or wrong",
     404: "Not offered by this server",
-    408: "The body came too slowly",
+    408: "The body arrived too slowly",
     413: "The body is too large, or has too many documents",
     415: "The body is not application/json",
     422: "A field is wrong; the message names it",
-    424: "A fault of the server, where text-embeddings-inference says so",
-    429: "The queue is full; Retry-After says when to ask again",
+    424: "A fault of the server, as text-embeddings-inference reports it",
+    429: "The queue is full; Retry-After is the number of seconds to wait",
     500: "A fault of the server",
     503: "No model is ready",
 }
-READS = (400, 401, 408, 413, 415, 422, 429, 500, 503)
-"""Statuses of every route with a body."""
+BODY_STATUSES = (400, 401, 408, 413, 415, 422, 429, 500, 503)
+"""Error statuses of every route that reads a body."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Service:
-    """What the routes of an application share."""
+    """The objects that all routes of an application share."""
 
     backend: Backend
     config: ServeConfig
@@ -51,7 +51,7 @@ class Service:
     metrics: Metrics
 
     async def rerank(self, ask: Ask) -> Answer:
-        """Return the model's answer, counted."""
+        """Return the model's answer, and count it in the metrics."""
         answer = await self.backend.rerank(ask)
         self.metrics.answer(answer)
         return answer
@@ -66,7 +66,7 @@ Serving = Annotated[Service, Depends(_service)]
 
 
 class ReadRequest(Request):
-    """A request whose body has been read, within the limits."""
+    """A request whose body was already read and parsed."""
 
     def __init__(self, request: Request, value: Any) -> None:
         super().__init__(request.scope, request.receive)
@@ -79,14 +79,14 @@ class ReadRequest(Request):
         return self._value
 
 
-def guarded(shape: Shape, statuses: dict[int | str, Any], needs_key: bool = True) -> APIRouter:
-    """Return a router of routes that all go this way; `statuses` document the errors."""
+def guarded(error_format: ErrorFormat, statuses: dict[int | str, Any], needs_key: bool = True) -> APIRouter:
+    """Return a router whose routes check requests before they handle them; `statuses` documents the errors."""
 
     class GuardedRoute(APIRoute):
-        """A route that checks before it reads."""
+        """A route that checks the key before it reads the body."""
 
         def get_route_handler(self) -> Handler:
-            handle, path, reads = super().get_route_handler(), self.path, "POST" in (self.methods or ())
+            handle, path, has_body = super().get_route_handler(), self.path, "POST" in (self.methods or ())
 
             async def guard(request: Request) -> Response:
                 started, value = time.perf_counter(), None
@@ -95,7 +95,7 @@ def guarded(shape: Shape, statuses: dict[int | str, Any], needs_key: bool = True
                 try:
                     if needs_key:
                         check_key(request, service.keys)
-                    if reads:
+                    if has_body:
                         value = await read_json(request, limits.body_bytes)
                         check_lists(value, limits.documents)
                         request = ReadRequest(request, value)
@@ -103,19 +103,19 @@ def guarded(shape: Shape, statuses: dict[int | str, Any], needs_key: bool = True
                 except ClientDisconnect:
                     response = Response(status_code=499)
                 except Exception as error:
-                    response = refusal(error, shape(value))
+                    response = refusal(error, error_format(value))
                 service.metrics.request(path, response.status_code, time.perf_counter() - started)
                 return response
 
             return guard
 
-    # The scheme only documents: the key is checked before the body is read, which dependencies are not.
-    key = [Depends(HTTPBearer(auto_error=False, description="A key, if the server asks for one."))] if needs_key else []
+    # For the documentation only: FastAPI's dependencies run after the body is read, but the key is checked before.
+    key = [Depends(HTTPBearer(auto_error=False, description="A key, if the server requires one."))] if needs_key else []
     return APIRouter(route_class=GuardedRoute, responses=statuses, dependencies=key)
 
 
 def refusal(error: Exception, errors: type[ErrorBody]) -> Response:
-    """Return what a dialect answers in an exception's place."""
+    """Return the response to a request that raised an exception."""
     problem = problem_of(error)
     if problem.kind == "failed":
         log.error("A request failed.", exc_info=error)
@@ -123,6 +123,6 @@ def refusal(error: Exception, errors: type[ErrorBody]) -> Response:
     return JSONResponse(body, errors.statuses[problem.kind], problem.headers)
 
 
-def documented(model: Any, statuses: Sequence[int] = READS) -> dict[int | str, Any]:
-    """Return the statuses that a route may answer with, and the shape they come in."""
+def documented(model: Any, statuses: Sequence[int] = BODY_STATUSES) -> dict[int | str, Any]:
+    """Return the error statuses of a route and the model of their body, for the OpenAPI document."""
     return {status: {"model": model, "description": DESCRIPTIONS[status]} for status in statuses}

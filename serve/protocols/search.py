@@ -1,4 +1,4 @@
-"""Our own routes: POST /search, the whole product in one call, and POST /explain."""
+"""Our own routes: POST /search, which retrieves and re-ranks, and POST /explain."""
 
 import asyncio
 import time
@@ -7,24 +7,29 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from serve.protocols.problems import DetailError, Problem
-from serve.protocols.route import READS, Serving, documented, guarded
+from serve.protocols.route import BODY_STATUSES, Serving, documented, guarded
 from serve.protocols.wire import OwnFields, Query, Wire, cut_warnings, scores_of
 from serve.records import Ask
 
 
 class SearchRequest(OwnFields):
-    """A query to the index behind this server."""
+    """A query to the index of this server."""
 
     query: Query
-    depth: int | None = Field(default=None, ge=1, description="passages to retrieve; search.depth if left out")
-    top_n: int | None = Field(default=None, ge=0, description="how many to return; all if 0 or left out")
+    depth: int | None = Field(
+        default=None, ge=1, description="number of passages to retrieve; search.depth if left out"
+    )
+    top_n: int | None = Field(default=None, ge=0, description="number of results; all if 0 or left out")
     first_stage_weight: float | None = Field(
-        default=None, ge=0, le=1, description="how much retrieval counts, 0 to 1; what was learnt on dev if left out"
+        default=None,
+        ge=0,
+        le=1,
+        description="share of first-stage scores in the order, 0 to 1; if left out, the weight tuned on the dev set",
     )
 
 
 class SearchResult(BaseModel):
-    """A passage, its score, and what the first stage thought of it."""
+    """A passage, its score, and its score and rank in the first stage."""
 
     id: str
     text: str
@@ -34,7 +39,7 @@ class SearchResult(BaseModel):
 
 
 class SearchAnswer(BaseModel):
-    """Passages, best first."""
+    """The re-ranked passages, best first."""
 
     model: str
     results: list[SearchResult]
@@ -44,7 +49,7 @@ class SearchAnswer(BaseModel):
 
 
 class ExplainRequest(Wire):
-    """A query and one passage."""
+    """A query and the passage whose score to explain."""
 
     query: Query
     document: str = Field(min_length=1)
@@ -52,19 +57,19 @@ class ExplainRequest(Wire):
 
 
 router = guarded(lambda body: DetailError, documented(DetailError))
-search_router = guarded(lambda body: DetailError, documented(DetailError, (*READS, 404)))
+search_router = guarded(lambda body: DetailError, documented(DetailError, (*BODY_STATUSES, 404)))
 
 
 @search_router.post("/search", response_model_exclude_none=True, tags=["Search"])
 async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
-    """Retrieve passages and put them in order."""
+    """Retrieve passages from the index and re-rank them."""
     settings = service.config.search
     if not settings.index:
         raise Problem("missing", "This server has no index to search: start it with search.index.")
     depth = request.depth or settings.depth
     most = min(settings.depth, service.config.limits.documents)
     if request.depth and depth > most:
-        raise Problem("too_many", f"depth={depth} is too many; ask for at most {most}.", "depth")
+        raise Problem("too_many", f"depth={depth} is too large; send at most {most}.", "depth")
     began = time.time()
     try:
         async with asyncio.timeout(None if request.deadline_ms is None else request.deadline_ms / 1000) as limit:
@@ -97,5 +102,5 @@ async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
 
 @router.post("/explain", tags=["Search"])
 async def explain(request: ExplainRequest, service: Serving) -> dict[str, Any]:
-    """Return why a passage got its score: pieces, words, exact matches, attention, and words left out."""
+    """Explain a passage's score: its pieces, words, exact matches and attention, and the score without each word."""
     return await service.backend.explain(request.query, request.document, request.query_type)

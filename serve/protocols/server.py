@@ -1,4 +1,4 @@
-"""What is asked about the server itself: is it there, what does it serve, how busy is it."""
+"""Routes about the server: its health, its model and its metrics."""
 
 import asyncio
 import time
@@ -17,13 +17,13 @@ from serve.records import Overloaded
 
 
 class Health(BaseModel):
-    """That there is an answer is what counts."""
+    """The answer of a server that is up."""
 
     status: Literal["ok"] = "ok"
 
 
 class Model(BaseModel):
-    """A model as OpenAI's clients list it."""
+    """A model in the format of OpenAI's model list."""
 
     id: str
     object: Literal["model"] = "model"
@@ -33,14 +33,14 @@ class Model(BaseModel):
 
 
 class Models(BaseModel):
-    """The one model."""
+    """A list of the one model."""
 
     object: Literal["list"] = "list"
     data: list[Model]
 
 
 class InfoAnswer(BaseModel):
-    """The model that answers; the names that text-embeddings-inference uses come first."""
+    """Facts about the model; the first fields have the names that text-embeddings-inference uses."""
 
     model_id: str
     max_input_length: int
@@ -54,11 +54,11 @@ class InfoAnswer(BaseModel):
     first_stage_weight: float
     calibration: dict[str, Any] | None
     search: bool
-    """Whether POST /search has an index."""
+    """Whether POST /search is available."""
 
 
 BUSY_S = 3.0
-"""After which a model that has not answered, and is not known to be gone, counts as busy."""
+"""Seconds after which a model that has not answered counts as busy."""
 
 open_router = guarded(lambda body: DetailError, documented(DetailError, (500, 503)), needs_key=False)
 router = guarded(lambda body: DetailError, documented(DetailError, (401, 429, 500, 503)))
@@ -66,14 +66,14 @@ router = guarded(lambda body: DetailError, documented(DetailError, (401, 429, 50
 
 @open_router.get("/health", tags=["Server"])
 async def health() -> Health:
-    """Say that this process answers."""
+    """Return 200 if this process answers."""
     return Health()
 
 
 @open_router.get("/ready", tags=["Server"])
 async def ready(service: Serving) -> Health:
-    """Say that a model answers; 503 until then."""
-    # Who is too busy to say so is there all the same.
+    """Return 200 if a model is ready, 503 otherwise."""
+    # A busy model is ready, too.
     with suppress(Overloaded, TimeoutError):
         async with asyncio.timeout(BUSY_S):
             await service.backend.info()
@@ -92,12 +92,12 @@ async def info(service: Serving) -> InfoAnswer:
 
 @router.get("/v1/models", tags=["Server"])
 async def models(service: Serving) -> Models:
-    """List the model, as OpenAI's clients ask for it."""
+    """List the model in the format of OpenAI's API."""
     facts = await service.backend.info()
     return Models(data=[Model(id=facts.model, created=int(time.time()), max_model_len=facts.length)])
 
 
 @router.get("/metrics", tags=["Server"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def metrics(service: Serving) -> Response:
-    """Tell Prometheus about requests, phases and pairs."""
+    """Return Prometheus metrics: requests, seconds per phase, pairs and word pieces."""
     return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -1,4 +1,4 @@
-"""text-embeddings-inference: POST /rerank with `texts`, and /similarity, which huggingface_hub's client asks."""
+"""The API of text-embeddings-inference: POST /rerank with `texts`, and /similarity for huggingface_hub's client."""
 
 import time
 from typing import Annotated, Any, Literal
@@ -8,28 +8,31 @@ from pydantic import BaseModel, Discriminator, Field, Tag
 
 from serve.protocols.documents import DocumentsAnswer, DocumentsRequest, rerank_documents
 from serve.protocols.problems import ErrorBody, Problem, SharedError, TeiError
-from serve.protocols.route import READS, Service, Serving, documented, guarded
-from serve.protocols.wire import FirstStage, Query, Texts, Wire, scores_of
+from serve.protocols.route import BODY_STATUSES, Service, Serving, documented, guarded
+from serve.protocols.wire import FirstStageFields, Query, Texts, Wire, scores_of
 from serve.records import Answer, Ask
 
-NAMED = 50
-"""Places of cut texts that fit a header."""
+MAX_LISTED = 50
+"""Positions of truncated texts that the header x-cut-texts lists."""
 
 
-class TeiRequest(FirstStage):
-    """Texts to put in order for a query."""
+class TeiRequest(FirstStageFields):
+    """A query and the texts to re-rank for it."""
 
     query: Query
     texts: Texts
-    truncate: bool | None = Field(default=True, description="cut texts that are too long; false refuses them")
+    truncate: bool | None = Field(
+        default=True, description="whether texts that are too long are truncated (true) or refused (false)"
+    )
     truncation_direction: Literal["right", "Right", "left", "Left"] = Field(
-        default="right", description="ends are cut, never starts: left refuses texts that are too long"
+        default="right",
+        description="right truncates the end of a text; left is not supported: texts that are too long are refused",
     )
     return_text: bool | None = False
 
 
 class TeiRank(BaseModel):
-    """A text's place in the request, and its score."""
+    """The position of a text in the request, and its score."""
 
     index: int
     score: float
@@ -49,22 +52,22 @@ RerankRequest = Annotated[
     Annotated[TeiRequest, Tag("tei-form")] | Annotated[DocumentsRequest, Tag("documents-form")], Discriminator(_form)
 ]
 
-router = guarded(_errors, documented(TeiError | SharedError, (*READS, 424)))
-similarity_router = guarded(lambda body: TeiError, documented(TeiError, (*READS, 424)))
+router = guarded(_errors, documented(TeiError | SharedError, (*BODY_STATUSES, 424)))
+similarity_router = guarded(lambda body: TeiError, documented(TeiError, (*BODY_STATUSES, 424)))
 
 
 @router.post("/rerank", response_model_exclude_none=True, tags=["Re-ranking"])
 async def rerank(
     request: RerankRequest, response: Response, service: Serving
 ) -> list[TeiRank] | DocumentsAnswer:  # fmt: skip
-    """Put `texts` in order as text-embeddings-inference does, or `documents` as /v1/rerank does."""
+    """Re-rank `texts` as text-embeddings-inference does, or `documents` as /v1/rerank does."""
     if isinstance(request, DocumentsRequest):
         return await rerank_documents(request, service)
     started = time.perf_counter()
     ask = request.ask(request.query, request.texts, "texts")
-    fix = None if request.truncate is not False else "set truncate to true to cut it"
+    fix = None if request.truncate is not False else "set truncate to true to truncate it"
     if request.truncation_direction.lower() == "left":
-        fix = "only its end can be cut, so set truncation_direction to right"
+        fix = "only its end can be truncated, so set truncation_direction to right"
     answer = await _answer(ask, fix, "texts", response, service, started)
     texts = request.texts if request.return_text else None
     return [
@@ -74,20 +77,20 @@ async def rerank(
 
 
 class Sentences(Wire):
-    """A sentence and those to compare it with."""
+    """A sentence and the sentences to compare it with."""
 
     source_sentence: Query
     sentences: Texts
 
 
 class SimilarityParameters(Wire):
-    """How to compare."""
+    """Options of a comparison."""
 
     truncate: bool | None = True
 
 
 class SimilarityRequest(Wire):
-    """What huggingface_hub's `InferenceClient.sentence_similarity` sends."""
+    """The request of huggingface_hub's `InferenceClient.sentence_similarity`."""
 
     inputs: Sentences
     parameters: SimilarityParameters | None = None
@@ -95,10 +98,10 @@ class SimilarityRequest(Wire):
 
 @similarity_router.post("/similarity", tags=["Re-ranking"])
 async def similarity(request: SimilarityRequest, response: Response, service: Serving) -> list[float]:
-    """Return the probability that each sentence answers the source, in the order they came in."""
+    """Return the probability that each sentence answers the source sentence, in the order of the request."""
     started, inputs = time.perf_counter(), request.inputs
     truncate = request.parameters is None or request.parameters.truncate is not False
-    fix = None if truncate else "set truncate to true to cut it"
+    fix = None if truncate else "set truncate to true to truncate it"
     ask = Ask(inputs.source_sentence, inputs.sentences)
     answer = await _answer(ask, fix, "inputs.sentences", response, service, started)
     return [value or 0.0 for value in answer.probabilities]
@@ -107,11 +110,11 @@ async def similarity(request: SimilarityRequest, response: Response, service: Se
 async def _answer(
     ask: Ask, fix: str | None, field: str, response: Response, service: Service, started: float
 ) -> Answer:
-    """Ask the model; `fix` is what to do about a text that is too long, if such may not be cut."""
+    """Return the model's answer. If texts must not be truncated, `fix` is the advice in the error for a long text."""
     answer = await service.rerank(ask)
     if fix and answer.cut:
         place = f"{field}.{answer.cut[0]}"
-        raise Problem("too_many", f"{place}: longer than the model reads; {fix}.", place)
+        raise Problem("too_many", f"{place}: longer than the model's maximum input; {fix}.", place)
     response.headers.update(_headers(ask, answer, time.perf_counter() - started))
     return answer
 
@@ -125,7 +128,8 @@ def _headers(ask: Ask, answer: Answer, seconds: float) -> dict[str, str]:
     headers["x-compute-characters"] = str(len(ask.query) + sum(map(len, ask.passages)))
     headers["x-compute-tokens"] = str(answer.num_tokens)
     if answer.cut:
-        headers["x-cut-texts"] = ",".join(map(str, answer.cut[:NAMED])) + (",..." if len(answer.cut) > NAMED else "")
+        more = ["..."] if len(answer.cut) > MAX_LISTED else []
+        headers["x-cut-texts"] = ",".join([*map(str, answer.cut[:MAX_LISTED]), *more])
     if answer.partial:
         headers["x-partial"] = "true"
     return headers

@@ -1,4 +1,4 @@
-"""vLLM's scores of pairs: POST /score."""
+"""vLLM's API to score pairs: POST /score."""
 
 import asyncio
 import time
@@ -14,14 +14,14 @@ from serve.protocols.wire import OwnFields, Usage, cut_warnings, usage_of
 from serve.records import Answer, Ask
 
 Side = Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)]
-AT_ONCE = 32
-"""Queries of one request that the model is asked about at the same time: all of them could fill its queue."""
+MAX_CONCURRENT = 32
+"""Queries of one request that are sent to the model at the same time: all of them at once could fill its queue."""
 
-NAMES = (("queries", "documents"), ("text_1", "text_2"), ("data_1", "data_2"))
+FIELD_PAIRS = (("queries", "documents"), ("text_1", "text_2"), ("data_1", "data_2"))
 
 
 class ScoreRequest(OwnFields):
-    """One query and many documents, or as many queries as documents; each pair of names means the same."""
+    """One query and many documents, or as many queries as documents, under any of three pairs of names."""
 
     queries: Side | None = None
     documents: Side | None = None
@@ -32,13 +32,13 @@ class ScoreRequest(OwnFields):
     model: str | None = None
 
     def pairs(self) -> tuple[list[str], list[str], str]:
-        """Return a query and a document a pair, and what the documents are called."""
-        for first, second in NAMES:
+        """Return the query of each pair, the document of each pair, and the field name of the documents."""
+        for first, second in FIELD_PAIRS:
             queries, documents = getattr(self, first), getattr(self, second)
             if queries is not None and documents is not None:
                 left, right = [[side] if isinstance(side, str) else side for side in (queries, documents)]
                 if len(left) not in (1, len(right)):
-                    message = f"{first} has {len(left)} texts for {len(right)} {second}: send one, or one each."
+                    message = f"{first} has {len(left)} texts for {len(right)} {second}: send one, or one for each."
                     raise Problem("invalid", message, first)
                 return left * (len(right) // len(left)), right, second
         raise Problem(
@@ -47,7 +47,7 @@ class ScoreRequest(OwnFields):
 
 
 class Score(BaseModel):
-    """The score of a pair."""
+    """The score of one pair."""
 
     index: int
     object: Literal["score"] = "score"
@@ -55,7 +55,7 @@ class Score(BaseModel):
 
 
 class ScoreAnswer(BaseModel):
-    """Scores in the order of the request."""
+    """The scores of all pairs, in the order of the request."""
 
     id: str
     object: Literal["list"] = "list"
@@ -64,7 +64,9 @@ class ScoreAnswer(BaseModel):
     data: list[Score]
     usage: Usage
     warnings: list[str] | None = None
-    partial: bool = Field(description="whether the deadline came before all was scored; what is missing is left out")
+    partial: bool = Field(
+        description="whether the deadline passed before all pairs were scored; the others are left out"
+    )
 
 
 router = guarded(lambda body: DetailError, documented(DetailError))
@@ -72,7 +74,7 @@ router = guarded(lambda body: DetailError, documented(DetailError))
 
 @router.post("/score", response_model_exclude_none=True, tags=["Re-ranking"])
 async def score(request: ScoreRequest, service: Serving) -> ScoreAnswer:
-    """Score pairs: vLLM."""
+    """Score pairs of texts (vLLM)."""
     queries, documents, field = request.pairs()
     rows: dict[str, list[int]] = {}
     for row, query in enumerate(queries):
@@ -94,14 +96,14 @@ def _ask(request: ScoreRequest, query: str, passages: list[str]) -> Ask:
 
 
 async def _all(asks: list[Ask], service: Service) -> list[Answer]:
-    free = asyncio.Semaphore(AT_ONCE)
+    free = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def answer(ask: Ask) -> Answer:
         async with free:
             return await service.rerank(ask)
 
     try:
-        # A group, because one that fails takes the others out of the queue.
+        # In a task group, the first failure cancels the other requests, which then leave the queue.
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(answer(ask)) for ask in asks]
     except ExceptionGroup as failed:

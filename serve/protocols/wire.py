@@ -1,4 +1,4 @@
-"""What requests and answers of all dialects have in common: our own fields, and sentences about what was cut."""
+"""Fields that the requests of several APIs share, and the parts that their answers share."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -8,76 +8,78 @@ from pydantic import BaseModel, ConfigDict, Field
 from serve.protocols.problems import Problem
 from serve.records import Answer, Ask
 
-NAMED = 20
-"""Places that a warning lists; of more it tells the number."""
+MAX_LISTED = 20
+"""Positions that a warning lists; further ones are only counted."""
 
 Query = Annotated[str, Field(min_length=1, examples=["how do whales breathe"])]
 Texts = Annotated[list[str], Field(min_length=1, examples=[["Whales breathe air.", "Bread needs yeast."]])]
 
 
 class Wire(BaseModel):
-    """A request: fields it does not know are ignored, because every server's clients send some of their own."""
+    """A request body. Unknown fields are ignored, because clients of each server send fields of their own."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
 
 class OwnFields(Wire):
-    """What only this server understands; all of it may be left out."""
+    """Optional fields that only this server supports."""
 
-    query_type: str | None = Field(default=None, description="the query's type; predicted if left out")
+    query_type: str | None = Field(default=None, description="type of the query; predicted if left out")
     deadline_ms: float | None = Field(
-        default=None, gt=0, description="answer by then with what is scored, and `partial` if that is not all"
+        default=None,
+        gt=0,
+        description="milliseconds after which passages without a score are left out; the answer is then `partial`",
     )
-    raw_scores: bool | None = Field(default=False, description="logits instead of probabilities")
+    raw_scores: bool | None = Field(default=False, description="return logits instead of probabilities")
 
 
-class FirstStage(OwnFields):
-    """What the first stage thought of the passages."""
+class FirstStageFields(OwnFields):
+    """Optional scores of the first stage, and their weight."""
 
     first_stage_scores: list[float] | None = Field(
-        default=None, description="one a document; those with the best are scored first if there is a deadline"
+        default=None, description="one score per document; with a deadline, the best documents are scored first"
     )
     first_stage_weight: float | None = Field(
         default=None,
         ge=0,
         le=1,
-        description="how much they count, from 0 (not) to 1 (alone); what was learnt on dev if left out",
+        description="share of first_stage_scores in the order, 0 to 1; if left out, the weight tuned on the dev set",
     )
 
     def ask(self, query: str, passages: Sequence[str], field: str) -> Ask:
-        """Return what the model is asked; `field` is what the dialect calls the passages."""
+        """Return the request to the model; `field` is the name of the passages in this API."""
         scores, weight = self.first_stage_scores, self.first_stage_weight
         if scores is not None and len(scores) != len(passages):
-            message = f"first_stage_scores has {len(scores)} values for {len(passages)} {field}: send one each."
+            message = f"first_stage_scores has {len(scores)} values for {len(passages)} {field}: send one for each."
             raise Problem("invalid", message, "first_stage_scores")
         if weight and scores is None:
-            message = f"first_stage_weight={weight:g} needs first_stage_scores: send them, or leave it out."
+            message = f"first_stage_weight={weight:g} needs first_stage_scores: send them, or leave the weight out."
             raise Problem("invalid", message, "first_stage_weight")
         return Ask(query, passages, self.query_type, scores, weight, self.deadline_ms)
 
 
 def scores_of(answer: Answer, raw: bool | None) -> list[tuple[int, float]]:
-    """Return places and scores, best first, without what the deadline left out."""
+    """Return positions and scores, best first, without passages that were not scored before the deadline."""
     values = answer.logits if raw else answer.probabilities
     return [(place, value) for place in answer.order if (value := values[place]) is not None]
 
 
 def cut_warnings(cut: Sequence[int], field: str) -> list[str] | None:
-    """Return a sentence about passages that were read in part, if there are any."""
+    """Return a warning that names the truncated passages, if there are any."""
     if not cut:
         return None
-    more = len(cut) - NAMED
-    rest = f" and {more} more" if more > 0 else ""
-    return [f"{field} {', '.join(map(str, cut[:NAMED]))}{rest}: longer than the model reads; the ends were left out."]
+    more = len(cut) - MAX_LISTED
+    places = ", ".join(map(str, cut[:MAX_LISTED])) + (f" and {more} more" if more > 0 else "")
+    return [f"{field} {places}: longer than the model's maximum input; the ends were truncated."]
 
 
 class Usage(BaseModel):
-    """Word pieces that were scored, as OpenAI's clients know them."""
+    """Word pieces that were scored, under the names that OpenAI's clients read."""
 
     prompt_tokens: int
     total_tokens: int
 
 
 def usage_of(num_tokens: int) -> Usage:
-    """Return the cost of an answer, none of which is written by the model."""
+    """Return the usage of an answer; a re-ranker generates no tokens, so all are prompt tokens."""
     return Usage(prompt_tokens=num_tokens, total_tokens=num_tokens)

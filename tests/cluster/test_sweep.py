@@ -136,7 +136,7 @@ def test_a_trial_that_was_killed_went_on_from_its_checkpoint(swept: Swept) -> No
 
 @pytest.mark.slow
 def test_a_range_that_grows_to_the_settings_as_they_are_is_told(swept: Swept) -> None:
-    assert "--space default grows to your own values, which are tried first: listwise.lr from 1e-06 to" in swept.said
+    assert "--space default is widened to include your values: listwise.lr from 1e-06 to" in swept.said
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_everything_before_the_trials_was_made_once(stage: str, swept: Swept, tr
 def test_the_best_is_told_beside_the_preset_and_best_yaml_is_its_configuration(swept: Swept, trained: Path) -> None:
     storage = swept.storage
     (own,) = manifests(trained, "listwise").values()
-    told = re.match(r"best: trial (\d), dev MRR@10 ([\d.]+), the settings as they were ([\d.]+): ", swept.told)
+    told = re.match(r"best: trial (\d), dev MRR@10 ([\d.]+), unchanged settings ([\d.]+): ", swept.told)
     assert told, swept.told
     assert told[3] == f"{json.loads(own)['dev']:.4f}"
     assert float(told[2]) >= float(told[3])
@@ -179,13 +179,13 @@ def test_a_nodes_gpus_are_watched_from_the_node_itself(tmp_path: Path) -> None:
     program.chmod(0o755)
     script = """
 import time, ray
-from tune.busy import watched
+from tune.gpu_usage import gpu_watch
 ray.init(address="local", num_gpus=1, include_dashboard=False, log_to_driver=False)
-with watched() as seen:
+with gpu_watch() as usage:
     deadline = time.monotonic() + 60
-    while seen().looks < 2 and time.monotonic() < deadline:
+    while usage().samples < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
-    print("busy", seen().busy / seen().looks)
+    print("busy", usage().busy / usage().samples)
 """
     paths = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(sys.path)}
     order = [sys.executable, "-c", script]
@@ -228,7 +228,7 @@ def test_what_scoring_costs_is_a_second_aim(trained: Path, joining: dict[str, st
     answer = FORKS.run(order, joining)
 
     assert answer.returncode == 0, answer.stderr
-    assert "no other is both better and faster: trial" in answer.stdout
+    assert "Pareto front: trial" in answer.stdout
     rows = trials(tmp_path / "storage")
     assert [row["state"] for row in rows] == ["finished", "finished"]
     assert all(row["ms_per_query"] == pytest.approx(1000 * 10 / row["pairs_per_s"]) for row in rows)

@@ -27,7 +27,7 @@ from serve.app import build
 
 
 def make_model(folder: Path, seed: int) -> Path:
-    """Export an untrained model, whose scores depend on the seed."""
+    """Export a model with random weights, so that another seed gives other scores."""
     tokenizer = load_tokenizer(MINILM)
     torch.manual_seed(seed)
     model = Reranker(load_encoder(EncoderConfig(layers=1), word_table(tokenizer), StrmConfig()), 1).eval()
@@ -38,7 +38,7 @@ def make_model(folder: Path, seed: int) -> Path:
 
 @contextmanager
 def clients(url: str, body: dict[str, Any], outcomes: list[httpx.Response | Exception]) -> Iterator[None]:
-    """Send requests from four threads, and collect the outcomes, while the body of the `with` statement runs."""
+    """Send requests from four threads and collect the outcomes, while the body of the `with` statement runs."""
     stop = threading.Event()
 
     def keep_asking() -> None:
@@ -81,10 +81,10 @@ def index_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# The scope of these two is the folder: tests of other folders start a Ray of their own in the same process.
+# Scope `package`, because tests of other folders start their own Ray in the same process.
 @pytest.fixture(scope="package")
 def serving() -> Iterator[str]:
-    """The URL of a Ray Serve without applications."""
+    """The URL of a Ray Serve without an application."""
     port = free_port()
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
     serve.start(http_options={"host": "127.0.0.1", "port": port})
@@ -95,7 +95,7 @@ def serving() -> Iterator[str]:
 
 @pytest.fixture(scope="package")
 def server(serving: str, model_folder: Path) -> str:
-    """The base URL of an endpoint with the small model."""
+    """The base URL of an endpoint with the tiny model."""
     serve.run(build({"model": str(model_folder)}), name="server", route_prefix="/")
     assert httpx.get(f"{serving}/health", timeout=30).status_code == 200
     return serving

@@ -1,4 +1,4 @@
-"""Clients of other servers, unchanged but for the URL."""
+"""Client libraries of other servers work with only their URL changed."""
 
 import pytest
 import requests
@@ -14,7 +14,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def expected(server: str) -> list[tuple[int, float]]:
-    """Places and probabilities, best first, as the plainest of the routes gives them."""
+    """Positions and probabilities from POST /score, best first."""
     data = requests.post(f"{server}/score", json={"text_1": QUERY, "text_2": TEXTS}, timeout=60).json()["data"]
     scores = [(each["index"], each["score"]) for each in data]
     assert len({score for _, score in scores}) == len(TEXTS)
@@ -43,12 +43,12 @@ def test_cohere_v2(server: str, expected: list[tuple[int, float]]) -> None:
     assert answer.meta.billed_units.search_units == 1
 
 
-def test_cohere_tells_of_documents_that_were_cut(server: str) -> None:
+def test_cohere_warns_of_truncated_documents(server: str) -> None:
     cohere = pytest.importorskip("cohere")
     client = cohere.ClientV2("a key", base_url=server)
     answer = client.rerank(model="any", query=QUERY, documents=[TEXTS[0], "whales " * 10_000])
     assert len(answer.results) == 2
-    assert answer.meta.warnings == ["documents 1: longer than the model reads; the ends were left out."]
+    assert answer.meta.warnings == ["documents 1: longer than the model's maximum input; the ends were truncated."]
 
 
 def test_cohere_raises_its_own_errors(server: str) -> None:
@@ -83,7 +83,7 @@ def test_llama_index_with_text_embeddings_inference(server: str, expected: list[
     assert same([(int(each.node.node_id), each.score) for each in ranked], expected[:3])
 
 
-def test_plain_http_in_every_dialect(server: str, expected: list[tuple[int, float]]) -> None:
+def test_plain_http_to_every_rerank_route(server: str, expected: list[tuple[int, float]]) -> None:
     bare = requests.post(f"{server}/rerank", json={"query": QUERY, "texts": TEXTS}, timeout=60)
     assert same([(each["index"], each["score"]) for each in bare.json()], expected)
     assert int(bare.headers["x-compute-tokens"]) > 4 * 10

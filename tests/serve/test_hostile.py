@@ -1,4 +1,4 @@
-"""Input that is meant to break the endpoint gets a proper status, and leaves it as it was."""
+"""Input that is meant to break the endpoint gets an error status, and the endpoint keeps working."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def body(query: str, route: str, texts: list[str], **more: object) -> bytes:
 
 
 @pytest.fixture(autouse=True)
-def _still_well(server: str) -> Iterator[None]:
+def _still_works(server: str) -> Iterator[None]:
     yield
     answer = requests.post(f"{server}/rerank", json={"query": "a", "texts": ["a", "b"]}, timeout=30)
     assert answer.status_code == 200, answer.text
@@ -54,7 +54,7 @@ def test_a_hundred_thousand_documents_are_refused(server: str, route: str, statu
         b'{"query": "q", "query": "q", "documents": ["a"], "texts": ["a"]}',
     ],
 )  # fmt: skip
-def test_what_is_not_strict_json_is_refused(server: str, route: str, hostile: bytes) -> None:
+def test_invalid_json_is_refused(server: str, route: str, hostile: bytes) -> None:
     assert requests.post(server + route, data=hostile, headers=JSON, timeout=60).status_code == 400
 
 
@@ -72,7 +72,7 @@ def test_documents_of_a_wrong_type_are_refused_at_once(server: str, route: str, 
 @pytest.mark.parametrize(
     "text", ["", " ", "\x00", "\u202e\ufeff\U0001f40b" * 50, "w" * 100_000, "\x00word " * 10_000, "ab" * 50_000 + " ."]
 )
-def test_odd_texts_are_scored(server: str, route: str, text: str) -> None:
+def test_unusual_texts_are_scored(server: str, route: str, text: str) -> None:
     answer = requests.post(server + route, data=body("q" + text, route, [text, "a"]), headers=JSON, timeout=60)
     assert answer.status_code == 200, answer.text
 
@@ -85,7 +85,7 @@ def test_wrong_content_types_are_refused(server: str, kind: str) -> None:
     )
 
 
-def test_a_length_that_lies_harms_nobody(server: str) -> None:
+def test_a_wrong_content_length_is_refused(server: str) -> None:
     place = urlsplit(server)
     for length in (10, 10**30):
         with socket.create_connection((place.hostname, place.port), timeout=30) as client:
@@ -94,7 +94,7 @@ def test_a_length_that_lies_harms_nobody(server: str) -> None:
 
 
 @pytest.mark.timed
-def test_slow_clients_do_not_keep_others_waiting(server: str) -> None:
+def test_slow_clients_do_not_block_others(server: str) -> None:
     place = urlsplit(server)
     slow = [socket.create_connection((place.hostname, place.port), timeout=60) for _ in range(50)]
     try:
@@ -137,10 +137,10 @@ ACCEPTED = {
 
 @pytest.mark.timed
 @pytest.mark.parametrize("texts", ACCEPTED.values(), ids=ACCEPTED.keys())
-def test_the_largest_texts_that_are_read_leave_memory_and_time_to_others(server: str, texts: list[str]) -> None:
-    # How long they take to be scored is another matter.
+def test_the_largest_accepted_texts_leave_memory_and_time_for_other_requests(server: str, texts: list[str]) -> None:
+    # The deadline limits scoring, which is not measured here.
     large = body("q", "/v1/rerank", texts, return_documents=False, deadline_ms=3000)
-    # Once for what any first request brings along.
+    # The first request allocates memory that later ones reuse.
     requests.post(f"{server}/v1/rerank", json={"query": "q", "documents": ["."] * 1000}, timeout=60)
     statuses: list[int] = []
 
@@ -165,5 +165,5 @@ def test_the_largest_texts_that_are_read_leave_memory_and_time_to_others(server:
 
 
 def _memory(name: str = "ray::") -> int:
-    """Bytes of Serve's processes of this name under this one."""
+    """Return the memory in bytes of this process's Serve processes of that name."""
     return sum(of_those(below(os.getpid(), name), lambda each: each.memory_info().rss))

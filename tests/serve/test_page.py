@@ -1,4 +1,4 @@
-"""The page in a real browser, against the real application: what a user does, sees and is told."""
+"""The web page in a real browser, against the real application."""
 
 import shutil
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def browser() -> Iterator[Browser]:
 def closed(
     serving: str, model_folder: Path, index_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The URL of an endpoint with an index that lets in only those with a key, under a prefix."""
+    """The URL of an endpoint with an index, an API key and a route prefix."""
     keys = tmp_path_factory.mktemp("closed") / "keys"
     keys.write_text("sesame\n")
     settings = {"model": str(model_folder), "search.index": str(index_folder), "keys_file": str(keys)}
@@ -65,7 +65,7 @@ def phone(browser: Browser, server: str) -> Iterator[Page]:
 
 @contextmanager
 def opened(browser: Browser, url: str, **options: object) -> Iterator[Page]:
-    """Open the page; whatever it throws, or asks of another server, fails the test."""
+    """Open the page; a JavaScript error or a request to another server fails the test."""
     context = browser.new_context(reduced_motion="reduce", **options)
     page, faults = context.new_page(), []
     page.on("pageerror", lambda error: faults.append(str(error)))
@@ -87,7 +87,7 @@ def width(page: Page) -> int:
     return int(page.evaluate("document.documentElement.scrollWidth"))
 
 
-def test_passages_come_in_the_order_and_with_the_scores_of_the_server(page: Page, server: str) -> None:
+def test_passages_have_the_order_and_the_scores_of_the_server(page: Page, server: str) -> None:
     request = {"query": "what is a bogue", "documents": PASSAGES}
     chances, logits = (
         httpx.post(f"{server}/v1/rerank", json={**request, "raw_scores": raw}).json() for raw in (False, True)
@@ -108,15 +108,15 @@ def test_passages_come_in_the_order_and_with_the_scores_of_the_server(page: Page
         "=" if index == place else f"{'▲' if index > place else '▼'} {abs(index - place)}"
         for place, index in enumerate(order)
     ]
-    expect(page.get_by_role("status").first).to_contain_text(f"The query asks for: {chances['query_type']}.")
+    expect(page.get_by_role("status").first).to_contain_text(f"Query type: {chances['query_type']}.")
 
 
-def test_a_type_that_is_chosen_is_the_one_that_is_read(page: Page) -> None:
-    page.get_by_label("What the query asks for").select_option("location")
+def test_a_selected_query_type_is_used(page: Page) -> None:
+    page.get_by_label("Query type").select_option("location")
 
     ask(page)
 
-    expect(page.get_by_role("status").first).to_contain_text("The query asks for: location.")
+    expect(page.get_by_role("status").first).to_contain_text("Query type: location.")
 
 
 def test_words_of_the_query_and_words_of_several_pieces_are_marked(page: Page) -> None:
@@ -148,9 +148,9 @@ def test_an_explanation_shows_words_pieces_and_attention_in_both_forms(page: Pag
     expect(card.locator(".attention .reading")).to_have_text(shown)
 
 
-def test_what_is_missing_is_said_and_can_be_mended(page: Page) -> None:
+def test_an_empty_query_is_reported_until_it_is_typed(page: Page) -> None:
     page.get_by_role("button", name="Re-rank").click()
-    expect(page.get_by_role("alert")).to_have_text("There is no query yet. Type what you look for.")
+    expect(page.get_by_role("alert")).to_have_text("The query is empty. Type a question or some keywords.")
     expect(page.get_by_label("Query", exact=True)).to_be_focused()
 
     ask(page)
@@ -158,17 +158,17 @@ def test_what_is_missing_is_said_and_can_be_mended(page: Page) -> None:
     expect(page.get_by_role("alert")).to_be_hidden()
 
 
-def test_what_the_server_refuses_is_said_in_its_words(page: Page) -> None:
+def test_the_servers_error_message_is_shown(page: Page) -> None:
     page.get_by_label("Query", exact=True).fill("bread")
-    # Typing that much takes a browser half a minute.
+    # Typing so much text would take half a minute.
     page.get_by_label("Passages, in any order").evaluate("(field) => { field.value = 'a\\n\\n'.repeat(1001); }")
     page.get_by_role("button", name="Re-rank").click()
 
-    expect(page.get_by_role("alert")).to_contain_text("1001 are too many; send at most 1000 a request.")
+    expect(page.get_by_role("alert")).to_contain_text("1001 are too many; send at most 1000 per request.")
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         ({"status": 429, "headers": {"Retry-After": "7"}, "body": "{}"}, "Try again in 7 seconds."),
         ({"status": 503, "body": "no replica"}, "The model is not ready yet."),
@@ -176,19 +176,19 @@ def test_what_the_server_refuses_is_said_in_its_words(page: Page) -> None:
         (None, "The server cannot be reached."),
     ],
 )
-def test_a_server_in_trouble_is_told_in_plain_words(page: Page, answer: dict | None, told: str) -> None:
+def test_failures_of_the_server_are_explained(page: Page, answer: dict | None, message: str) -> None:
     page.route("**/v1/rerank", lambda route: route.fulfill(**answer) if answer else route.abort())
 
     page.get_by_label("Query", exact=True).fill("bread")
     page.get_by_label("Passages, in any order").fill("a loaf")
     page.get_by_role("button", name="Re-rank").click()
 
-    expect(page.get_by_role("alert")).to_contain_text(told)
+    expect(page.get_by_role("alert")).to_contain_text(message)
 
 
-def test_a_key_is_asked_for_when_the_server_wants_one(browser: Browser, closed: str) -> None:
+def test_the_page_asks_for_an_api_key_if_the_server_requires_one(browser: Browser, closed: str) -> None:
     with opened(browser, closed) as page:
-        expect(page.get_by_role("alert")).to_contain_text("The server asks for an API key.")
+        expect(page.get_by_role("alert")).to_contain_text("The server requires an API key.")
         page.get_by_label("API key").fill("wrong")
         page.get_by_role("button", name="Show me an example").click()
         expect(page.get_by_role("alert")).to_contain_text("The server does not know this API key.")
@@ -245,7 +245,7 @@ def test_everything_can_be_done_by_keyboard(page: Page) -> None:
     expect(panel.locator(".attention .reading")).to_contain_text("“is” gives")
 
 
-def test_a_phone_shows_all_of_it_without_scrolling_sideways(phone: Page, tmp_path: Path) -> None:
+def test_a_phone_shows_the_page_without_horizontal_scrolling(phone: Page, tmp_path: Path) -> None:
     long = ["x" * 300, *PASSAGES]
     ask(phone, "what is " + "bogue" * 30 + " and who ate all of the fish in the sea", long)
     phone.get_by_role("button", name="Explain passage 1").click()
@@ -261,7 +261,7 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(phone: Page, tmp_pat
     assert small == []
 
 
-def test_cards_move_unless_the_user_wants_them_still(browser: Browser, server: str) -> None:
+def test_cards_are_animated_unless_the_user_prefers_reduced_motion(browser: Browser, server: str) -> None:
     for motion, moving in (("no-preference", True), ("reduce", False)):
         context = browser.new_context(reduced_motion=motion)
         page = context.new_page()

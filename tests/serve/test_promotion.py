@@ -1,4 +1,4 @@
-"""A model is promoted on a running Serve, by its REST API with a token, while clients keep asking."""
+"""Promotion on a running Serve, through its REST API with a token, under load."""
 
 import json
 import os
@@ -30,7 +30,7 @@ REQUEST = {"query": QUERIES[0], "documents": PASSAGES, "query_type": "location",
 
 
 class Cluster(NamedTuple):
-    """A head with an endpoint that serves the model `old`; `new` is like nothing it knows."""
+    """A head node with an endpoint that serves the model `old`; `new` has unrelated scores."""
 
     dashboard: str
     endpoint: str
@@ -49,7 +49,7 @@ class Cluster(NamedTuple):
 
 def environment() -> dict[str, str]:
     path = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": f"{ROOT / 'platform'}{os.pathsep}{ROOT}"}
-    # Draining takes half a minute, and nobody is there to be moved to.
+    # Draining takes half a minute, and a cluster of one node has nowhere to move its work.
     quick = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
     return {**os.environ, **path, **quick, "RAY_AUTH_MODE": "token"}
 
@@ -59,7 +59,7 @@ def wanted(folder: Path) -> np.ndarray:
 
 
 def golden_model(folder: Path, seed: int) -> Path:
-    """Export a model that has learnt nothing, with its scores of some pairs."""
+    """Export a model with random weights and golden pairs."""
     plain = load(str(make_model(folder.with_name(f"{folder.name}-plain"), seed)))
     queries, passages, types = QUERIES * 8, np.repeat(PASSAGES, 3).tolist(), ["location"] * 24
     order = np.argsort(queries, kind="stable")
@@ -78,7 +78,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     models = tmp_path_factory.mktemp("models")
     old, new = (golden_model(models / name, seed) for seed, name in enumerate(("old", "new")))
     dashboard, port = free_port(), free_port()
-    # Unix sockets have short names only, so not pytest's long folder.
+    # The path of a Unix socket is limited to about 100 characters, so pytest's folder is too long.
     with tempfile.TemporaryDirectory(prefix="ray") as folder:
         command = [BIN / "ray", "start", "--head", "--block", "--num-cpus=4", f"--port={free_port()}"]
         command += [f"--temp-dir={folder}", f"--dashboard-port={dashboard}"]
@@ -94,7 +94,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def deploy(cluster: Cluster, port: int) -> None:
-    """Do what a user does once: serve deploy FILE."""
+    """Deploy the endpoint by `serve deploy FILE`, and wait until it is ready."""
     app = {"name": "ranking", "import_path": "serve.app:build", "args": {"model": str(cluster.old)}}
     file = cluster.old.parent / "serve.yaml"
     file.write_text(yaml.safe_dump({"http_options": {"host": "127.0.0.1", "port": port}, "applications": [app]}))
@@ -112,7 +112,7 @@ def deploy(cluster: Cluster, port: int) -> None:
         time.sleep(0.5)
 
 
-def test_a_model_that_agrees_with_nothing_is_refused_and_the_live_one_stays(cluster: Cluster) -> None:
+def test_a_model_with_low_agreement_is_refused_and_the_live_one_is_kept(cluster: Cluster) -> None:
     done = cluster.promote("--model", str(cluster.new))
 
     assert done.returncode == 2
@@ -120,7 +120,7 @@ def test_a_model_that_agrees_with_nothing_is_refused_and_the_live_one_stays(clus
     assert np.allclose(cluster.scores(), wanted(cluster.old), atol=1e-4)
 
 
-def test_a_model_that_finds_fewer_answers_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_model_with_a_lower_metric_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     best = int(np.argmax(wanted(cluster.old)))
     assert best != int(np.argmax(wanted(cluster.new)))
     line = {"query": QUERIES[0], "query_type": "location", "documents": PASSAGES}
@@ -134,7 +134,7 @@ def test_a_model_that_finds_fewer_answers_is_refused(cluster: Cluster, tmp_path:
     assert np.allclose(cluster.scores(), wanted(cluster.old), atol=1e-4)
 
 
-def test_a_model_that_does_not_score_as_in_training_is_refused_whatever_is_forced(
+def test_a_model_that_does_not_score_as_in_training_is_refused_even_with_force(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     shutil.copytree(cluster.new, tmp_path / "model")
@@ -147,7 +147,7 @@ def test_a_model_that_does_not_score_as_in_training_is_refused_whatever_is_force
     assert np.allclose(cluster.scores(), wanted(cluster.old), atol=1e-4)
 
 
-def test_promotion_and_return_under_load_fail_no_request(cluster: Cluster) -> None:
+def test_promotion_and_rollback_under_load_fail_no_request(cluster: Cluster) -> None:
     outcomes: list[httpx.Response | Exception] = []
     with clients(f"{cluster.endpoint}/v1/rerank", REQUEST, outcomes):
         there = cluster.promote("--model", str(cluster.new), "--force")
@@ -157,7 +157,7 @@ def test_promotion_and_return_under_load_fail_no_request(cluster: Cluster) -> No
 
     assert there.returncode == 0, there.stderr
     assert back.returncode == 0, back.stderr
-    assert "the endpoint answers with it: 24 golden pairs" in there.stdout
+    assert "the endpoint serves it: 24 golden pairs" in there.stdout
     assert "first-stage scores count 0.25 from now on, not 0, which none of these queries" in there.stdout
     assert f"{cluster.old} is back in place of {cluster.new}" in back.stdout
     assert np.allclose(new, wanted(cluster.new), atol=1e-4)
@@ -167,21 +167,21 @@ def test_promotion_and_return_under_load_fail_no_request(cluster: Cluster) -> No
     assert {getattr(outcome, "status_code", outcome) for outcome in outcomes} == {200}
 
 
-def test_a_model_that_the_replicas_cannot_open_gives_way_to_the_one_before(cluster: Cluster) -> None:
-    # Seen here, but not there: the folder is on this machine only.
+def test_a_model_that_the_replicas_cannot_load_is_rolled_back(cluster: Cluster) -> None:
+    # The replicas cannot load a folder that does not exist.
     script = f"""
 from rayrank.core.errors import ConfigError
 from serve.targets import open_target
 target = open_target({cluster.dashboard!r})
 try:
-    target.swap({{**target.live().settings, "model": "/nowhere"}})
+    target.replace_model({{**target.live().settings, "model": "/nowhere"}})
 except ConfigError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment(), text=True, capture_output=True)
 
     assert "/nowhere does not start: " in done.stdout, done.stderr
-    assert "What answered before is back." in done.stdout
+    assert "The previous model was restored." in done.stdout
     deadline = time.monotonic() + 60
     while httpx.get(f"{cluster.endpoint}/ready", timeout=60).status_code != 200:
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""The OpenAPI document is true: whatever is sent, what comes back is what it says."""
+"""Answers conform to the OpenAPI document, for valid and invalid requests."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,9 +45,9 @@ def test_every_route_is_described(schema: Any) -> None:
 )
 def test_answers_are_as_described(schema: Any, method: str, path: str) -> None:
     seen = try_all(schema, method, path)
-    # Without an index, /search has nothing to answer with.
+    # Without an index, /search answers 404.
     assert (404 if path == "/search" else 200) in seen
-    # The server's own faults: text-embeddings-inference has a status of its own for them.
+    # No faults of the server: text-embeddings-inference reports them as 424.
     assert max(seen) < 500
     assert 424 not in seen
 
@@ -58,7 +58,7 @@ def test_answers_from_an_index_are_as_described(schema_with_index: Any) -> None:
 
 
 def try_all(schema: Any, method: str, path: str) -> set[int]:
-    """Send right and wrong requests, and return the statuses that came back."""
+    """Send valid and invalid requests, and return the statuses of the answers."""
     from schemathesis.checks import not_a_server_error
     from schemathesis.specs.openapi import checks
 
@@ -67,7 +67,7 @@ def try_all(schema: Any, method: str, path: str) -> set[int]:
         checks.response_headers_conformance, checks.response_schema_conformance,
     ]  # fmt: skip
     right, wrong = (schema[path][method].as_strategy(generation_mode=mode) for mode in schemathesis.GenerationMode)
-    # There is nothing to get wrong about a request without a body.
+    # A request without a body cannot be invalid.
     cases, num_cases = (right | wrong, 50) if method == "POST" else (right, 2)
     seen = set()
 

@@ -1,4 +1,4 @@
-"""The endpoint under load: right scores for everybody, and nothing lost when models and replicas come and go."""
+"""The endpoint under load: correct scores, and no lost requests when models and replicas change."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def expected(folder: Path, query: str, passages: list[str]) -> np.ndarray:
 
 
 def logits(answer: httpx.Response, count: int) -> np.ndarray:
-    """Return the scores of a text-embeddings-inference answer in the order asked."""
+    """Return the scores of a text-embeddings-inference answer in the order of the request."""
     found = np.full(count, np.nan)
     for row in answer.json():
         found[row["index"]] = row["score"]
@@ -52,7 +52,7 @@ def ask(client: httpx.Client, query: str, passages: list[str]) -> httpx.Response
 
 @contextmanager
 def application(serving: str, name: str, **settings: Any) -> Iterator[tuple[str, Callable[..., None]]]:
-    """Yield the URL of an endpoint of a test's own, and what deploys other settings to it."""
+    """Yield the URL of a separate endpoint, and a function that deploys other settings to it."""
 
     def deploy(**changes: Any) -> None:
         serve.run(build({**settings, **changes}), name=name, route_prefix=f"/{name}")
@@ -69,7 +69,7 @@ def wait_until(fact: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
-def test_clients_at_once_get_the_scores_of_the_exported_model(server: str, model_folder: Path) -> None:
+def test_concurrent_clients_get_the_scores_of_the_exported_model(server: str, model_folder: Path) -> None:
     wanted = {query: expected(model_folder, query, PASSAGES) for query in QUERIES}
 
     def one(number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -83,9 +83,7 @@ def test_clients_at_once_get_the_scores_of_the_exported_model(server: str, model
 
 
 @pytest.mark.slow
-def test_other_settings_are_deployed_under_load_and_nothing_is_lost(
-    serving: str, model_folder: Path, tmp_path: Path
-) -> None:
+def test_deploying_other_settings_under_load_loses_no_request(serving: str, model_folder: Path, tmp_path: Path) -> None:
     other = make_model(tmp_path / "other", seed=1)
     old, new = (expected(folder, QUERIES[0], PASSAGES[:10]) for folder in (model_folder, other))
     outcomes: list[httpx.Response | Exception] = []
@@ -113,10 +111,10 @@ def test_other_settings_are_deployed_under_load_and_nothing_is_lost(
     [
         pytest.param("Ranker", 2, 0, id="one of two"),
         pytest.param("Ranker", 1, 0, id="the only one", marks=pytest.mark.slow),
-        pytest.param("Api", 1, 4, id="the only one that speaks HTTP", marks=pytest.mark.slow),
+        pytest.param("Api", 1, 4, id="the only ingress", marks=pytest.mark.slow),
     ],
 )
-def test_a_killed_replica_loses_at_most_what_it_alone_had_in_hand(
+def test_a_killed_replica_loses_only_requests_that_no_other_replica_can_take(
     serving: str, model_folder: Path, deployment: str, count: int, lost: int
 ) -> None:
     outcomes: list[httpx.Response | Exception] = []
@@ -135,12 +133,12 @@ def test_a_killed_replica_loses_at_most_what_it_alone_had_in_hand(
         wait_until(lambda: len(outcomes) > before + 40)
 
     failed = [each for each in outcomes if isinstance(each, Exception) or each.status_code != 200]
-    # One of each client.
+    # At most one request of each client.
     assert len(failed) <= lost
 
 
 @pytest.mark.slow
-def test_a_full_queue_sends_clients_away_for_a_while(serving: str, model_folder: Path) -> None:
+def test_a_full_queue_refuses_requests_with_retry_after(serving: str, model_folder: Path) -> None:
     settings = {"model": str(model_folder), "batching.queued_pairs": "300"}
     with application(serving, "full", **settings) as (url, _), ThreadPoolExecutor(12) as pool:
         client = httpx.Client(base_url=url, timeout=120)
@@ -152,7 +150,7 @@ def test_a_full_queue_sends_clients_away_for_a_while(serving: str, model_folder:
 
 @pytest.mark.slow
 @pytest.mark.timed
-def test_a_deadline_holds_though_no_replica_has_its_hands_free(serving: str, model_folder: Path) -> None:
+def test_a_deadline_holds_even_if_all_replicas_are_busy(serving: str, model_folder: Path) -> None:
     outcomes: list[httpx.Response | Exception] = []
     settings = {"model": str(model_folder), "scaling.most": "1"}
     with (
@@ -175,7 +173,7 @@ def test_a_deadline_holds_though_no_replica_has_its_hands_free(serving: str, mod
 
 
 @pytest.mark.timed
-def test_what_is_scored_by_the_deadline_is_answered(server: str) -> None:
+def test_passages_scored_before_the_deadline_are_returned(server: str) -> None:
     body = {"query": QUERIES[0], "documents": LONG}
     with httpx.Client(base_url=server, timeout=120) as client:
         client.post("/v1/rerank", json=body)
@@ -190,7 +188,7 @@ def test_what_is_scored_by_the_deadline_is_answered(server: str) -> None:
 
 
 @pytest.mark.timed
-def test_nobody_scores_for_clients_that_have_gone(server: str) -> None:
+def test_requests_of_disconnected_clients_are_not_scored(server: str) -> None:
     with ThreadPoolExecutor(16) as pool, httpx.Client(base_url=server, timeout=120) as patient:
         ask(patient, QUERIES[0], LONG)
         began = time.monotonic()
@@ -205,11 +203,11 @@ def test_nobody_scores_for_clients_that_have_gone(server: str) -> None:
         began = time.monotonic()
         ask(patient, QUERIES[0], LONG)
 
-        # All of them together would have taken the scorer sixteen times as long.
+        # If the abandoned requests were scored, this would take sixteen times as long.
         assert time.monotonic() - began < 6 * alone
 
 
-def test_without_a_replica_clients_are_told_so(serving: str, model_folder: Path) -> None:
+def test_without_a_replica_the_endpoint_answers_503(serving: str, model_folder: Path) -> None:
     settings = {"model": str(model_folder), "resources": {"cpus": 1000}, "scaling": {"patience_s": 1}}
     target = RunTarget(build(settings), name="absent", route_prefix="/absent")
     serve.run_many([target], wait_for_applications_running=False)
@@ -217,14 +215,14 @@ def test_without_a_replica_clients_are_told_so(serving: str, model_folder: Path)
         wait_until(lambda: client.get("/health").status_code == 200)
         assert client.get("/ready").status_code == 503
         assert ask(client, "a", ["b"]).status_code == 503
-        # Nor is nothing, in time, an answer that anybody gave.
+        # Without a replica, a deadline does not give an empty answer either.
         hurried = client.post("/v1/rerank", json={"query": "a", "documents": ["b"], "deadline_ms": 100})
         assert hurried.status_code == 503
-    # A replica that never came takes its time to go.
+    # Not waited for: Serve takes long to delete a replica that has never started.
     serve.delete("absent", _blocking=False)
 
 
-def test_a_mistake_that_a_replica_finds_is_one_sentence(server: str) -> None:
+def test_an_invalid_request_that_a_replica_finds_gets_one_sentence(server: str) -> None:
     answer = httpx.post(f"{server}/explain", json={"query": "where is it", "document": " "}, timeout=60)
 
     assert answer.status_code == 422
@@ -232,24 +230,24 @@ def test_a_mistake_that_a_replica_finds_is_one_sentence(server: str) -> None:
     assert message == "The model has nothing of the passage to read: send one with some text, or a shorter query."
 
 
-def test_a_search_is_retrieved_and_re_ranked(serving: str, model_folder: Path, index_folder: Path) -> None:
+def test_search_retrieves_and_re_ranks(serving: str, model_folder: Path, index_folder: Path) -> None:
     settings = {"model": str(model_folder), "search.index": str(index_folder)}
     with application(serving, "found", **settings) as (url, _):
         asked = {"query": "where is the lighthouse", "depth": 5}
         answer = httpx.post(f"{url}/search", json=asked, timeout=60)
         assert answer.status_code == 200, answer.text
         assert len(answer.json()["results"]) == 5
-        # The folder brings a weight of its own.
-        learnt = httpx.get(f"{url}/info", timeout=60).json()["first_stage_weight"]
+        # The exported folder contains a weight.
+        exported_weight = httpx.get(f"{url}/info", timeout=60).json()["first_stage_weight"]
         same, alone = (
             httpx.post(f"{url}/search", json={**asked, "first_stage_weight": weight}, timeout=60).json()["results"]
-            for weight in (learnt, 1)
+            for weight in (exported_weight, 1)
         )
         assert [hit["id"] for hit in answer.json()["results"]] == [hit["id"] for hit in same]
         assert [hit["first_stage_rank"] for hit in alone] == [1, 2, 3, 4, 5]
 
 
-def test_a_mistake_in_the_settings_is_one_line_on_the_command_line(tmp_path: Path) -> None:
+def test_a_wrong_setting_gives_one_line_on_the_command_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ray.serve.scripts", "run", "serve.app:build", f"model={tmp_path}/none"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 

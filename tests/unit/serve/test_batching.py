@@ -1,4 +1,4 @@
-"""Requests share a scorer: every pair is scored once and goes back to its place, whoever comes when."""
+"""Requests share a scorer: every pair is scored once, and its score is returned at its position."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ Pair = tuple[str, int]
 
 
 class Scorer:
-    """Scores a pair as its number, notes its batches, and can be held up."""
+    """Scores each pair by its number, records its batches, and can be blocked by a test."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.batches: list[list[Pair]] = []
@@ -52,10 +52,10 @@ def run(scorer: Scorer, work: Callable[[Batcher[Pair]], Coroutine[Any, Any, None
         batcher.close()
 
 
-async def meanwhile(
+async def send_while_scoring(
     scorer: Scorer, batcher: Batcher[Pair], first: tuple[str, list[int]], *others: tuple[str, list[int]]
 ) -> None:
-    """Ask for the others, each by name and lengths, while the first one is being scored."""
+    """Send the other requests, each a name and lengths, while the first one is being scored."""
     scorer.may_go.clear()
     asked = []
     for name, lengths in (first, *others):
@@ -72,7 +72,7 @@ async def meanwhile(
     tokens=st.integers(1, 200),
     wait=st.sampled_from([0.0, 0.001]),
 )
-def test_every_pair_is_scored_once_and_its_score_is_in_its_place(
+def test_every_pair_is_scored_once_and_its_score_is_at_its_position(
     requests: list[tuple[list[int], bool]], tokens: int, wait: float
 ) -> None:
     scorer = Scorer()
@@ -99,25 +99,25 @@ def test_a_short_request_does_not_wait_behind_a_long_one() -> None:
     scorer = Scorer()
 
     async def work(batcher: Batcher[Pair]) -> None:
-        await meanwhile(scorer, batcher, ("long", [10] * 1000), ("short", [10] * 10))
+        await send_while_scoring(scorer, batcher, ("long", [10] * 1000), ("short", [10] * 10))
 
     run(scorer, work)
-    # The scorer has one batch, and the next one is waiting for it, when the short one comes.
+    # Two batches of the long request are already in flight when the short request arrives.
     assert [sum(name == "short" for name, _ in batch) for batch in scorer.batches[:4]] == [0, 0, 10, 0]
     assert len(scorer.batches) == 101
 
 
-def test_requests_of_one_size_end_in_the_order_they_came() -> None:
+def test_requests_of_equal_size_end_in_the_order_of_arrival() -> None:
     scorer = Scorer()
 
     async def work(batcher: Batcher[Pair]) -> None:
-        await meanwhile(scorer, batcher, *((name, [10] * 20) for name in "abc"))
+        await send_while_scoring(scorer, batcher, *((name, [10] * 20) for name in "abc"))
 
     run(scorer, work)
     assert ["".join(sorted({name for name, _ in batch})) for batch in scorer.batches] == ["a", "a", "b", "b", "c", "c"]
 
 
-def test_a_long_request_is_not_starved_by_short_ones_that_keep_coming() -> None:
+def test_a_long_request_is_not_starved_by_a_stream_of_short_ones() -> None:
     scorer = Scorer(seconds=0.002)
 
     async def work(batcher: Batcher[Pair]) -> None:
@@ -135,7 +135,7 @@ def test_a_long_request_is_not_starved_by_short_ones_that_keep_coming() -> None:
     assert len(scorer.batches) < 60
 
 
-def test_requests_that_come_within_the_wait_share_a_batch() -> None:
+def test_requests_that_arrive_within_the_wait_share_a_batch() -> None:
     scorer = Scorer()
 
     async def work(batcher: Batcher[Pair]) -> None:
@@ -153,14 +153,16 @@ def test_batches_grow_with_the_number_of_requests_not_with_their_length(sizes: l
     scorer = Scorer(seconds=0.001)
 
     async def work(batcher: Batcher[Pair]) -> None:
-        await meanwhile(scorer, batcher, ("first", [10]), *((str(row), [10] * size) for row, size in enumerate(sizes)))
+        await send_while_scoring(
+            scorer, batcher, ("first", [10]), *((str(row), [10] * size) for row, size in enumerate(sizes))
+        )
 
     run(scorer, work, grows=True)
     found = [len(batch) for batch in scorer.batches[1:]]
     assert 10 < max(found) <= 50 if grows else max(found) == 10
 
 
-def test_a_full_batch_does_not_wait() -> None:
+def test_a_full_batch_is_started_without_waiting() -> None:
     scorer = Scorer()
 
     async def work(batcher: Batcher[Pair]) -> None:
@@ -171,28 +173,28 @@ def test_a_full_batch_does_not_wait() -> None:
     run(scorer, work, wait=5)
 
 
-def test_pairs_of_like_length_are_scored_together() -> None:
+def test_pairs_of_similar_length_are_scored_together() -> None:
     scorer = Scorer()
     lengths = [10, 40, 20] * 4
 
     async def work(batcher: Batcher[Pair]) -> None:
-        await meanwhile(scorer, batcher, ("first", [1]), ("one", lengths), ("other", lengths))
+        await send_while_scoring(scorer, batcher, ("first", [1]), ("one", lengths), ("other", lengths))
 
     run(scorer, work, tokens=80)
-    # The short ones of both go together.
+    # The short pairs of both requests share a batch.
     sizes = [{lengths[place] for _, place in batch} for batch in scorer.batches[1:]]
     assert sizes == [{40}, {40}, {20}, {10}, {40}, {40}, {20}]
 
 
-def test_a_deadline_gives_back_what_was_scored_and_stops_the_rest() -> None:
+def test_at_the_deadline_the_scores_so_far_are_returned_and_scoring_stops() -> None:
     scorer = Scorer(seconds=0.02)
 
     async def work(batcher: Batcher[Pair]) -> None:
         began = time.monotonic()
         found = await batcher(pairs_of("some", 1000), [10] * 1000, began + 0.15, priority=range(999, -1, -1))
-        assert time.monotonic() - began < 1.0  # all of them take two seconds
+        assert time.monotonic() - began < 1.0  # scoring all pairs would take two seconds
         scored = [place for place, score in enumerate(found.scores) if score is not None]
-        # The first in order of priority, and nothing after the batch that was in the making.
+        # The scored pairs are the first ones in the order of priority.
         assert scored == list(range(1000 - len(scored), 1000))
         assert 0 < len(scored) < 200
         at_the_end = len(scorer.batches)
@@ -213,7 +215,7 @@ def test_a_deadline_that_has_passed_scores_nothing() -> None:
     assert scorer.batches == []
 
 
-def test_batches_get_smaller_where_a_deadline_is_near() -> None:
+def test_a_near_deadline_makes_the_batch_smaller() -> None:
     scorer = Scorer(seconds=0.1)
 
     async def work(batcher: Batcher[Pair]) -> None:
@@ -222,11 +224,11 @@ def test_batches_get_smaller_where_a_deadline_is_near() -> None:
         assert found.scores == [None] * 10
 
     run(scorer, work)
-    # A hundred tokens in 0.1 s, as measured, are about fifty in 0.05 s.
+    # The scorer takes 0.1 s for 100 tokens, so that about 50 tokens fit into 0.05 s.
     assert 3 <= len(scorer.batches[1]) <= 5
 
 
-def test_a_client_that_goes_away_takes_its_pairs_along() -> None:
+def test_the_pairs_of_a_client_that_disconnects_leave_the_queue() -> None:
     scorer = Scorer()
 
     async def work(batcher: Batcher[Pair]) -> None:
@@ -245,7 +247,7 @@ def test_a_client_that_goes_away_takes_its_pairs_along() -> None:
     assert [sum(name == "gone" for name, _ in batch) for batch in scorer.batches] == [10, 10, 0, 0, 0]
 
 
-def test_a_full_queue_refuses_and_says_when_to_come_again() -> None:
+def test_a_full_queue_refuses_requests_and_estimates_when_to_retry() -> None:
     scorer = Scorer(seconds=0.2)
 
     async def work(batcher: Batcher[Pair]) -> None:
@@ -256,7 +258,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_again() -> None:
         await asyncio.to_thread(scorer.began.wait)
         with pytest.raises(Overloaded) as refusal:
             await batcher(pairs_of("refused", 21), [10] * 21)
-        # Thirty pairs wait for a third batch, at ten in a fifth of a second.
+        # Thirty pairs are queued, and the scorer takes 0.2 s for ten.
         assert 0.3 < refusal.value.retry_after < 0.9
         fits = asyncio.create_task(batcher(pairs_of("fits", 20), [10] * 20))
         await asyncio.sleep(0.01)
@@ -266,29 +268,29 @@ def test_a_full_queue_refuses_and_says_when_to_come_again() -> None:
     run(scorer, work, queued_pairs=50)
 
 
-def test_an_idle_scorer_takes_a_request_of_any_length() -> None:
+def test_an_empty_queue_accepts_a_request_of_any_size() -> None:
     async def work(batcher: Batcher[Pair]) -> None:
         assert len((await batcher(pairs_of("long", 100), [10] * 100)).scores) == 100
 
     run(Scorer(), work, queued_pairs=5)
 
 
-def test_pairs_that_are_still_being_made_count_as_queued() -> None:
+def test_reserved_pairs_count_as_queued() -> None:
     async def work(batcher: Batcher[Pair]) -> None:
-        with batcher.expecting(60):
+        with batcher.reserve(60):
             for num_pairs in (1, 100):
-                with pytest.raises(Overloaded), batcher.expecting(num_pairs):
+                with pytest.raises(Overloaded), batcher.reserve(num_pairs):
                     raise AssertionError
             with pytest.raises(Overloaded):
                 await batcher(pairs_of("refused", 1), [10])
-        with batcher.expecting(30), batcher.expecting(20):
+        with batcher.reserve(30), batcher.reserve(20):
             pass
         assert len((await batcher(pairs_of("fits", 60), [10] * 60)).scores) == 60
 
     run(Scorer(), work, queued_pairs=50)
 
 
-def test_a_request_queues_until_the_scorer_is_done_with_the_one_before() -> None:
+def test_queueing_time_ends_when_the_batch_before_is_scored() -> None:
     async def work(batcher: Batcher[Pair]) -> None:
         first, second = await asyncio.gather(*(batcher(pairs_of(name, 10), [10] * 10) for name in ("one", "two")))
         assert (first.queued, first.scoring) == pytest.approx((0.0, 1.0), abs=0.45)
@@ -297,7 +299,7 @@ def test_a_request_queues_until_the_scorer_is_done_with_the_one_before() -> None
     run(Scorer(seconds=1.0), work)
 
 
-def test_a_request_queues_until_the_one_before_has_failed() -> None:
+def test_queueing_time_ends_when_the_batch_before_has_failed() -> None:
     async def work(batcher: Batcher[Pair]) -> None:
         asked = (batcher(pairs_of(name, 10), [10] * 10) for name in ("broken", "after"))
         broken, found = await asyncio.gather(*asked, return_exceptions=True)
@@ -308,7 +310,7 @@ def test_a_request_queues_until_the_one_before_has_failed() -> None:
     run(Scorer(seconds=1.0), work)
 
 
-def test_what_cannot_be_scored_fails_its_own_batch_only() -> None:
+def test_an_error_of_the_scorer_fails_only_the_requests_of_its_batch() -> None:
     scorer = Scorer()
 
     async def work(batcher: Batcher[Pair]) -> None:
@@ -320,7 +322,7 @@ def test_what_cannot_be_scored_fails_its_own_batch_only() -> None:
         scorer.may_go.set()
         with pytest.raises(ValueError, match="broken"):
             await broken
-        # The first of its batches, and the next one if it was under way by then.
+        # The first of its batches failed, and the second one too if it was already in flight.
         assert batcher.num_failed in (1, 2)
         assert (await before).scores == list(range(10))
         assert (await batcher(pairs_of("after", 2), [10] * 2)).scores == [0, 1]
@@ -330,8 +332,8 @@ def test_what_cannot_be_scored_fails_its_own_batch_only() -> None:
     assert [batch[0][0] for batch in scorer.batches] == ["before", "broken", "broken", "after"]
 
 
-@pytest.mark.parametrize(("waiting", "in_hand"), [(25, 2), (10, 2), (9, 1)])
-def test_the_scorer_has_its_next_batch_while_it_is_at_one_if_that_is_full(waiting: int, in_hand: int) -> None:
+@pytest.mark.parametrize(("waiting", "in_flight"), [(25, 2), (10, 2), (9, 1)])
+def test_a_second_batch_is_started_early_only_if_it_is_full(waiting: int, in_flight: int) -> None:
     begun, may_end = [], threading.Event()
 
     def begin(pairs: list[Pair]) -> Callable[[], list[float]]:
@@ -341,7 +343,7 @@ def test_the_scorer_has_its_next_batch_while_it_is_at_one_if_that_is_full(waitin
     async def work() -> None:
         first = asyncio.create_task(batcher(pairs_of("first", 10 + waiting), [10] * (10 + waiting)))
         await asyncio.sleep(0.05)
-        assert [len(batch) for batch in begun] == [10] * in_hand
+        assert [len(batch) for batch in begun] == [10] * in_flight
         may_end.set()
         assert (await first).scores == list(range(10 + waiting))
 

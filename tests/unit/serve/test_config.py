@@ -1,4 +1,4 @@
-"""Settings of the endpoint come as text or as YAML, and a mistake is one sentence."""
+"""Settings of the endpoint are read from text or YAML, and a wrong setting gives one sentence."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ def test_dotted_text_and_nested_values_are_the_same_settings() -> None:
     assert (dotted.limits.documents, dotted.batching.tokens, dotted.scaling.max) == (500, None, 3)
 
 
-def test_paths_do_not_depend_on_where_a_replica_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     config = read({"model": "models/bogue", "keys_file": "keys", "search.index": "s3://bucket/index/1"})
@@ -34,7 +34,7 @@ def test_paths_do_not_depend_on_where_a_replica_stands(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({}, r"^model is missing: name a folder that jobs\.export made, as in model=DIR\.$"),
+        ({}, r"^model is missing: name a folder written by jobs\.export, as in model=DIR\.$"),
         (
             {"model": "m", "limits.document": "5"},
             r"^The setting limits\.document .*: did you mean limits\.documents\?$",
@@ -49,12 +49,12 @@ def test_paths_do_not_depend_on_where_a_replica_stands(tmp_path: Path, monkeypat
         ({"model": "m", "backend": "torch-fp8"}, r"backend=torch-fp8 is for GPUs and resources\.gpus=0 .*: change one"),
     ],
 )
-def test_a_mistake_is_one_sentence_that_names_the_setting(arguments: dict[str, Any], sentence: str) -> None:
+def test_a_wrong_setting_gives_one_sentence_that_names_it(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         read(arguments)
 
 
-def test_keys_come_from_the_file_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_read_from_the_file_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "keys"
     file.write_text("one\n\n two \n")
     monkeypatch.setenv("RAYRANK_API_KEYS", "three,one")
@@ -64,17 +64,17 @@ def test_keys_come_from_the_file_and_the_environment(tmp_path: Path, monkeypatch
     assert api_keys(read({"model": "m"})) == ()
 
 
-def test_a_keys_file_that_would_let_everybody_in_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keys_file_without_keys_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAYRANK_API_KEYS", raising=False)
     (tmp_path / "empty").write_text("\n")
 
-    with pytest.raises(ConfigError, match=r"keys_file=.*/empty has no keys: write one a line"):
+    with pytest.raises(ConfigError, match=r"keys_file=.*/empty has no keys: write one per line"):
         api_keys(read({"model": "m", "keys_file": str(tmp_path / "empty")}))
     with pytest.raises(ConfigError, match=r"keys_file=.*/none cannot be read: No such file"):
         api_keys(read({"model": "m", "keys_file": str(tmp_path / "none")}))
 
 
-def test_the_example_for_serve_deploy_can_be_used() -> None:
+def test_the_example_configuration_is_valid() -> None:
     (application,) = yaml.safe_load(EXAMPLE.read_text())["applications"]
 
     assert application["import_path"] == "serve.app:build"

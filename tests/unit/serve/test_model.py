@@ -1,4 +1,4 @@
-"""A served model scores as its folder does, whoever asks along with whom, and keeps what it promises."""
+"""A served model gives the scores of its exported folder, in shared batches, with deadlines and a full queue."""
 
 import asyncio
 import threading
@@ -24,7 +24,9 @@ from rayrank.scores.calibration import fit
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 from rayrank.text.words import word_table
 from serve.config import read
-from serve.model import ENTRY, EXPLANATIONS, PieceCache, ServedModel, ranked
+from serve.model import MAX_EXPLANATIONS, ServedModel
+from serve.order import ranked
+from serve.piece_cache import ENTRY_OVERHEAD, PieceCache
 from serve.records import Answer, Ask, Overloaded
 
 pytestmark = pytest.mark.timed
@@ -45,7 +47,7 @@ PASSAGES = ["a bogue is a fish", "fish", "numbers of bogues " * 30, "what", "a n
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models that read types and that do not, the first with an int8 graph and a calibration."""
+    """One model with query types, an int8 graph and a calibration, and one without."""
     place = tmp_path_factory.mktemp("models")
     BertTokenizer(vocab={piece: row for row, piece in enumerate(VOCABULARY)}).save_pretrained(str(place / "words"))
     tokenizer = load_tokenizer(str(place / "words"))
@@ -84,7 +86,7 @@ def asked(model: ServedModel, *asks: Ask) -> list[Answer]:
     return asyncio.run(ask_all())
 
 
-def test_requests_that_share_batches_get_the_scores_of_the_folder(shared: ServedModel, types: Path) -> None:
+def test_requests_that_share_batches_get_the_scores_of_the_exported_model(shared: ServedModel, types: Path) -> None:
     queries = ["what is a bogue", "where is a fish", "number " * 30]
     answers = asked(shared, *(Ask(query, PASSAGES[row:], "location") for row, query in enumerate(queries)))
 
@@ -97,7 +99,7 @@ def test_requests_that_share_batches_get_the_scores_of_the_folder(shared: Served
         assert not answer.partial
 
 
-def test_eight_bits_score_as_the_exported_graph_does(types: Path) -> None:
+def test_onnx_int8_gives_the_scores_of_the_exported_graph(types: Path) -> None:
     model = opened(types, backend="onnx-int8")
     (answer,) = asked(model, Ask("what is a bogue", PASSAGES, "location"))
     asyncio.run(model.close())
@@ -107,7 +109,7 @@ def test_eight_bits_score_as_the_exported_graph_does(types: Path) -> None:
     assert np.allclose(answer.logits, wanted, atol=1e-5)
 
 
-def test_the_type_of_a_query_is_predicted_where_it_is_read_and_not_given(shared: ServedModel, folders: Path) -> None:
+def test_a_missing_query_type_is_predicted_if_the_model_uses_types(shared: ServedModel, folders: Path) -> None:
     said, predicted = asked(shared, Ask("where is a bogue", PASSAGES, "location"), Ask("where is a bogue", PASSAGES))
     assert predicted.query_type == "location"
     assert predicted.logits == said.logits
@@ -119,20 +121,20 @@ def test_the_type_of_a_query_is_predicted_where_it_is_read_and_not_given(shared:
     assert with_type.logits == without.logits
 
 
-def test_a_type_of_any_length_is_cut_as_the_folder_cuts_it(shared: ServedModel, types: Path) -> None:
+def test_a_query_type_of_any_length_is_truncated_as_by_the_bundle(shared: ServedModel, types: Path) -> None:
     query, kind, count = "what is a bogue " * 10, "number " * 500, len(PASSAGES)
     (answer,) = asked(shared, Ask(query, PASSAGES, kind))
 
     wanted = score(load(str(types)), [query] * count, PASSAGES, [kind] * count)
     assert np.allclose(answer.logits, wanted, atol=1e-5)
-    # Four pieces of a passage are read beside it.
+    # Query and type leave room for four pieces of a passage.
     assert list(answer.cut) == [0, 2]
 
 
-def test_a_passage_too_long_is_cut_and_named(shared: ServedModel) -> None:
-    # [CLS] location [SEP] what [SEP] ... [SEP]: 42 of 48 places are the passage's.
+def test_a_passage_that_is_too_long_is_truncated_and_reported(shared: ServedModel) -> None:
+    # [CLS] location [SEP] what [SEP] ... [SEP]: 42 of 48 positions are left for the passage.
     fits, too_long = "fish " * 42, "fish " * 43
-    # The last is so long that it is not even tokenised as a whole.
+    # The last one is so long that the tokeniser only reads its start.
     (answer,) = asked(shared, Ask("what", ["fish", too_long, fits, too_long * 9, too_long * 999], "location"))
 
     assert list(answer.cut) == [1, 3, 4]
@@ -140,7 +142,7 @@ def test_a_passage_too_long_is_cut_and_named(shared: ServedModel) -> None:
     assert answer.num_tokens == 7 + 48 * 4
 
 
-def test_probabilities_are_the_calibrations(shared: ServedModel, folders: Path) -> None:
+def test_probabilities_are_calibrated_logits_or_their_sigmoid(shared: ServedModel, folders: Path) -> None:
     (answer,) = asked(shared, Ask("what", PASSAGES, "location"))
     curve = load(str(folders / "types")).calibration
     assert curve is not None
@@ -153,7 +155,7 @@ def test_probabilities_are_the_calibrations(shared: ServedModel, folders: Path) 
     assert np.allclose(answer.probabilities, 1 / (1 + np.exp(-np.array(answer.logits))))
 
 
-def test_an_explanation_is_of_the_score_that_is_served(shared: ServedModel) -> None:
+def test_an_explanation_has_the_score_that_is_served(shared: ServedModel) -> None:
     (answer,) = asked(shared, Ask("where is a bogue", ["a bogue is a fish"]))
 
     explained = asyncio.run(shared.explain("where is a bogue", "a bogue is a fish", None))
@@ -162,7 +164,7 @@ def test_an_explanation_is_of_the_score_that_is_served(shared: ServedModel) -> N
     assert explained["score"] == pytest.approx(answer.logits[0], abs=1e-5)
 
 
-def test_a_deadline_scores_the_first_stages_best_first(types: Path) -> None:
+def test_with_a_deadline_the_best_passages_of_the_first_stage_are_scored_first(types: Path) -> None:
     model = opened(types, **{"batching.tokens": "48"})
     passages, first = ["fish " * 42] * 4000, np.arange(4000) % 1999
     (answer,) = asked(model, Ask("what", passages, "location", first.tolist(), deadline_ms=800))
@@ -177,7 +179,7 @@ def test_a_deadline_scores_the_first_stages_best_first(types: Path) -> None:
     assert [place for place, chance in enumerate(answer.probabilities) if chance is not None] == scored
 
 
-def test_a_deadline_counts_tokenising_too(shared: ServedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deadline_includes_tokenising(shared: ServedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = shared._inputs
     monkeypatch.setattr(shared, "_inputs", lambda ask: (time.sleep(1.0), slow(ask))[1])
     began = time.monotonic()
@@ -190,10 +192,10 @@ def test_a_deadline_counts_tokenising_too(shared: ServedModel, monkeypatch: pyte
     assert not answer.order
 
 
-def test_a_deadline_counts_what_a_request_waited_before_it_came(shared: ServedModel) -> None:
+def test_a_deadline_includes_the_time_before_a_request_reached_the_replica(shared: ServedModel) -> None:
     late, in_time = asked(
         shared,
-        Ask("what is a bogue", PASSAGES, deadline_ms=30_000, asked=time.time() - 60),
+        Ask("what is a bogue", PASSAGES, deadline_ms=30_000, received_at=time.time() - 60),
         Ask("what is a bogue", PASSAGES, deadline_ms=30_000),
     )
 
@@ -202,44 +204,44 @@ def test_a_deadline_counts_what_a_request_waited_before_it_came(shared: ServedMo
     assert not in_time.partial
 
 
-def test_more_explanations_than_may_wait_are_sent_away(shared: ServedModel) -> None:
+def test_too_many_concurrent_explanations_are_refused(shared: ServedModel) -> None:
     async def explain_all() -> list[object]:
-        wanted = (shared.explain("what is a bogue", "a bogue is a fish", None) for _ in range(EXPLANATIONS + 2))
+        wanted = (shared.explain("what is a bogue", "a bogue is a fish", None) for _ in range(MAX_EXPLANATIONS + 2))
         return list(await asyncio.gather(*wanted, return_exceptions=True))
 
     found = asyncio.run(explain_all())
-    assert [isinstance(each, Overloaded) for each in found] == [False] * EXPLANATIONS + [True] * 2
+    assert [isinstance(each, Overloaded) for each in found] == [False] * MAX_EXPLANATIONS + [True] * 2
 
 
-def test_the_first_stage_counts_as_much_as_it_is_weighed() -> None:
+def test_the_order_interpolates_logits_and_first_stage_scores() -> None:
     logits, first = [-5.0, 0.0, 5.0, None], [30.0, 20.0, 10.0, 99.0]
 
     assert ranked(logits, first, 0.0) == [2, 1, 0]
     assert ranked(logits, first, 1.0) == [0, 1, 2]
     assert ranked(logits, first, 0.4) == [2, 1, 0]
     assert ranked(logits, first, 0.6) == [0, 1, 2]
-    # Both alike: as they came.
+    # Equal interpolated scores: the order of the request.
     assert ranked(logits, first, 0.5) == [0, 1, 2]
     assert ranked([1.0, 2.0], [1e308, -1e308], 0.9) == [0, 1]
     assert ranked([1.0, 2.0], [3.0, 3.0], 0.9) == [1, 0]
     assert ranked([None], [1.0], 0.5) == []
 
 
-def test_scores_of_a_first_stage_count_what_was_learnt_unless_a_weight_is_sent(shared: ServedModel) -> None:
+def test_the_exported_first_stage_weight_is_the_default(shared: ServedModel) -> None:
     first = list(np.random.default_rng(0).permutation(len(PASSAGES)).astype(float))
     weights = (None, WEIGHT, 0.0, 1.0)
 
-    learnt, same, alone, other = asked(
+    default, same, model_only, first_stage_only = asked(
         shared, *(Ask("what is a bogue", PASSAGES, None, first, weight) for weight in weights)
     )
 
-    assert learnt.order == same.order == ranked(learnt.logits, first, WEIGHT)
-    assert alone.order == ranked(alone.logits, None, 0.0) != learnt.order
-    assert other.order == np.argsort(-np.array(first)).tolist()
+    assert default.order == same.order == ranked(default.logits, first, WEIGHT)
+    assert model_only.order == ranked(model_only.logits, None, 0.0) != default.order
+    assert first_stage_only.order == np.argsort(-np.array(first)).tolist()
     assert asyncio.run(shared.info()).first_stage_weight == WEIGHT
 
 
-def test_a_full_queue_refuses(types: Path) -> None:
+def test_a_full_queue_refuses_requests(types: Path) -> None:
     model = opened(types, **{"batching.tokens": "48", "batching.queued_pairs": "50"})
     many = Ask("what", ["fish " * 42] * 400, "location")
 
@@ -254,7 +256,7 @@ def test_a_full_queue_refuses(types: Path) -> None:
     asyncio.run(model.close())
 
 
-def test_what_waits_to_be_tokenised_fills_the_queue(types: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_that_wait_to_be_tokenised_fill_the_queue(types: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = opened(types, **{"batching.queued_pairs": "50"})
     may_go, inputs = threading.Event(), model._inputs
     monkeypatch.setattr(model, "_inputs", lambda ask: (may_go.wait(), inputs(ask))[1])
@@ -280,7 +282,7 @@ def test_a_batch_is_answered_before_the_next_one_is_scored(types: Path, monkeypa
     model = opened(types, **{"batching.tokens": "48"})
     slow = Scorer.begin
     monkeypatch.setattr(Scorer, "begin", lambda *given: (time.sleep(1.0), slow(*given))[1])
-    # Each fills a batch; which is the first, the threads that tokenise decide.
+    # Each request fills a batch; the tokeniser threads decide which one is first.
     answers = asked(model, *(Ask("what", ["fish " * 42] * 2, "location") for _ in range(2)))
     first, second = sorted(answers, key=lambda answer: answer.timing.queue)
     asyncio.run(model.close())
@@ -289,7 +291,7 @@ def test_a_batch_is_answered_before_the_next_one_is_scored(types: Path, monkeypa
     assert (second.timing.queue, second.timing.score) == pytest.approx((1.0, 1.0), abs=0.45)
 
 
-def test_a_model_that_is_replaced_answers_what_it_has_in_hand(types: Path) -> None:
+def test_closing_a_model_waits_for_its_requests(types: Path) -> None:
     model = opened(types, **{"batching.tokens": "48"})
 
     async def work() -> Answer:
@@ -302,7 +304,7 @@ def test_a_model_that_is_replaced_answers_what_it_has_in_hand(types: Path) -> No
     assert len(asyncio.run(work()).order) == 300
 
 
-def test_a_model_that_cannot_score_any_more_says_so(types: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_unhealthy_after_three_failed_batches(types: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = opened(types)
     model.check()
 
@@ -318,7 +320,7 @@ def test_a_model_that_cannot_score_any_more_says_so(types: Path, monkeypatch: py
     asyncio.run(model.close())
 
 
-def test_the_cache_gives_the_same_ids_and_stays_within_its_bound(types: Path) -> None:
+def test_the_cache_returns_the_same_ids_and_stays_within_its_size(types: Path) -> None:
     tokenizer = (types / "tokenizer.json").read_text()
     encode = PieceEncoder(tokenizer, 48)
     calls: list[int] = []
@@ -327,14 +329,14 @@ def test_the_cache_gives_the_same_ids_and_stays_within_its_bound(types: Path) ->
         calls.append(len(texts))
         return encode(texts)
 
-    room = 3 * (ENTRY + 1)
+    room = 3 * (ENTRY_OVERHEAD + 1)
     cache = PieceCache(counted, room)  # type: ignore[arg-type]
     fish, what = cache(["fish", "what"])
     assert [fish.tolist(), what.tolist()] == [encode([text]).values.to_pylist() for text in ("fish", "what")]
     cache(["fish", "fish", "what"])
     assert calls == [2]
 
-    # Two more than there is room for: what was asked for last stays.
+    # Two entries too many: the texts used last are kept.
     cache(["fish"])
     cache(["number", "bog", "fish"])
     cache(["fish", "number"])

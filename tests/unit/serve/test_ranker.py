@@ -1,4 +1,4 @@
-"""A replica changes its model without losing a request; mistakes are found before anything is started."""
+"""A replica changes its model without losing a request; wrong settings are found before anything is started."""
 
 import asyncio
 from pathlib import Path
@@ -31,7 +31,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [place / "0", place / "1"]
 
 
-def test_a_new_model_takes_over_while_the_old_one_answers(folders: list[Path]) -> None:
+def test_the_old_model_answers_until_the_new_one_is_loaded(folders: list[Path]) -> None:
     async def work() -> list[Answer]:
         ranker, answers = Ranker(), []
         await ranker.reconfigure({"model": str(folders[0]), "name": "old"})
@@ -55,12 +55,12 @@ def test_a_new_model_takes_over_while_the_old_one_answers(folders: list[Path]) -
     assert not np.allclose(answers[0].logits, answers[-1].logits, atol=1e-3)
 
 
-def test_a_folder_that_is_no_model_stops_before_anything_is_started(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_refused_before_anything_is_started(tmp_path: Path) -> None:
     with pytest.raises(click.ClickException, match=r"is no exported model: it has no rayrank\.json; name a folder"):
         build({"model": str(tmp_path)})
 
 
-def test_an_index_or_keys_that_are_not_there_stop_before_anything_is_started(folders: list[Path]) -> None:
+def test_a_missing_index_or_keys_file_is_refused_before_anything_is_started(folders: list[Path]) -> None:
     with pytest.raises(click.ClickException, match=r"search\.index=.*/none is no index artifact: name a folder"):
         build({"model": str(folders[0]), "search.index": "/none"})
     with pytest.raises(click.ClickException, match=r"keys_file=/none cannot be read: No such file"):

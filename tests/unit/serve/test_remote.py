@@ -1,4 +1,4 @@
-"""Requests between the ingress and the replicas: what becomes of those that find no replica with its hands free."""
+"""Requests from the ingress to the replicas, and their deadlines if all replicas are busy."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ SCORED = Answer([1.0], [0.7], [0], 5, model="new", timing=Timing(tokenise=0.01, 
 
 
 class Response:
-    """What a handle gives back."""
+    """The response of a deployment handle."""
 
     def __init__(self, answer: Awaitable[Any]) -> None:
         self._answer, self.is_cancelled = answer, False
@@ -32,7 +32,7 @@ class Response:
 
 
 class Ranker:
-    """A handle whose replicas answer as a test says."""
+    """A deployment handle whose replicas answer by a function of the test."""
 
     deployment_name = "Ranker"
 
@@ -60,11 +60,11 @@ def remote(ranker: Ranker) -> Remote:
 
 
 @pytest.mark.parametrize("is_up", [True, False])
-def test_after_the_deadline_nothing_is_the_answer_unless_nobody_is_there(
+def test_at_the_deadline_the_answer_has_no_scores_or_is_unready_without_a_replica(
     is_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks: list[object] = []
-    monkeypatch.setattr(serve.remote, "_is_there", lambda method: (looks.append(method), is_up)[1])
+    checks: list[object] = []
+    monkeypatch.setattr(serve.remote, "_has_replica", lambda method: (checks.append(method), is_up)[1])
     ranker = Ranker(late)
     ask = Ask("what", ["a", "b"], "location", deadline_ms=100)
 
@@ -75,8 +75,8 @@ def test_after_the_deadline_nothing_is_the_answer_unless_nobody_is_there(
     answers = asyncio.run(both(remote(ranker)))
 
     assert 0.1 <= time.monotonic() - began < 0.1 + GRACE_S + 1
-    assert len(looks) == 1
-    # Nobody shall score for those who have their answer.
+    assert len(checks) == 1
+    # The replicas must not score for clients that already have an answer.
     assert all(response.is_cancelled for response in ranker.responses)
     if is_up:
         assert all(answer.partial and answer.logits == [None, None] and not answer.order for answer in answers)
@@ -86,7 +86,7 @@ def test_after_the_deadline_nothing_is_the_answer_unless_nobody_is_there(
         assert all(isinstance(answer, Unready) for answer in answers)
 
 
-def test_waiting_for_a_replica_counts_as_waiting() -> None:
+def test_waiting_for_a_replica_counts_as_queueing() -> None:
     answer = asyncio.run(remote(Ranker(soon)).rerank(Ask("what", ["a"])))
 
     assert (answer.logits, answer.model) == (SCORED.logits, "new")
@@ -94,7 +94,7 @@ def test_waiting_for_a_replica_counts_as_waiting() -> None:
     assert (answer.timing.tokenise, answer.timing.score) == (0.01, 0.03)
 
 
-def test_an_error_of_time_that_is_not_the_deadlines_is_an_error() -> None:
+def test_a_timeout_that_is_not_the_deadline_is_an_error() -> None:
     async def fails(ask: Ask) -> Answer:
         raise TimeoutError("something else took too long")
 
@@ -103,7 +103,7 @@ def test_an_error_of_time_that_is_not_the_deadlines_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scaling", "most"),
+    ("scaling", "ongoing"),
     [
         ({}, 256),
         ({"min": 2, "max": 2, "target": 2}, 256),
@@ -112,7 +112,7 @@ def test_an_error_of_time_that_is_not_the_deadlines_is_an_error() -> None:
         ({"max": 3, "most": 5}, 5),
     ],
 )
-def test_where_replicas_may_come_a_busy_one_leaves_them_something(scaling: dict[str, Any], most: int) -> None:
+def test_with_autoscaling_a_replica_accepts_fewer_requests(scaling: dict[str, Any], ongoing: int) -> None:
     config = ServeConfig.model_validate({"model": "somewhere", "scaling": scaling})
 
-    assert _ranker(config).max_ongoing_requests == most
+    assert _ranker(config).max_ongoing_requests == ongoing

@@ -1,4 +1,4 @@
-"""The wire protocols over real HTTP, around a scorer that anybody can work out by hand."""
+"""The HTTP API over a real connection, with a scorer whose scores can be computed by hand."""
 
 import asyncio
 import socket
@@ -15,11 +15,11 @@ from serve.config import ServeConfig
 from serve.records import Answer, Ask, Hit, Info, Overloaded, Timing, Unready
 
 LONG = 200
-"""Characters after which this scorer cuts."""
+"""Characters of the longest passage that this scorer does not report as truncated."""
 
 
 class WordScorer:
-    """Scores a passage by how many words of the query it has; some queries make it fail as a model can."""
+    """Scores a passage by the number of query words it contains; some queries make it fail as a model can."""
 
     def __init__(self) -> None:
         self.asks: list[Ask] = []
@@ -64,8 +64,8 @@ class WordScorer:
 
 
 def served(backend: WordScorer, config: ServeConfig) -> Iterator[str]:
-    """Yield the URL of a server in a thread of its own."""
-    # asyncio sends small packets at once only where the protocol is named; otherwise each answer takes 40 ms.
+    """Yield the URL of a server that runs in a thread."""
+    # asyncio sets TCP_NODELAY only if the socket names its protocol; without it, each answer takes 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(create_api(backend, config), log_level="warning"))
@@ -91,7 +91,7 @@ def api(scorer: WordScorer) -> Iterator[str]:
 
 @pytest.fixture
 def start() -> Iterator[Callable[[ServeConfig], str]]:
-    """Start a server of other settings."""
+    """Start a server with other settings."""
     running = []
 
     def begin(config: ServeConfig) -> str:

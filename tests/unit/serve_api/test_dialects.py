@@ -1,4 +1,4 @@
-"""Each dialect's requests and answers, as its own server's clients know them."""
+"""Requests and answers of each API, as the clients of the original servers expect them."""
 
 import asyncio
 import re
@@ -21,7 +21,7 @@ def post(url: str, body: Any) -> Any:
     return answer.json()
 
 
-def test_tei_gets_a_bare_array_best_first_with_its_headers(api: str) -> None:
+def test_tei_gets_an_array_best_first_with_its_headers(api: str) -> None:
     answer = requests.post(f"{api}/rerank", json={"query": QUERY, "texts": TEXTS, "return_text": True}, timeout=10)
     assert answer.json() == [
         {"index": 1, "score": 0.2, "text": TEXTS[1]},
@@ -35,13 +35,13 @@ def test_tei_gets_a_bare_array_best_first_with_its_headers(api: str) -> None:
     assert answer.headers["x-total-time"].isdecimal()
 
 
-def test_rerank_without_texts_speaks_the_documents_form(api: str) -> None:
+def test_rerank_with_documents_answers_as_v1_rerank(api: str) -> None:
     body = {"query": QUERY, "documents": TEXTS, "top_n": 1}
     (result,) = post(f"{api}/rerank", body)["results"]
     assert result == {"index": 1, "relevance_score": 0.2, "document": {"text": TEXTS[1]}}
 
 
-def test_the_documents_form_has_what_cohere_jina_vllm_and_infinity_send(api: str) -> None:
+def test_v1_rerank_has_the_fields_of_cohere_jina_vllm_and_infinity(api: str) -> None:
     answer = post(f"{api}/v1/rerank", {"query": QUERY, "documents": TEXTS, "model": "whatever", "user": "me"})
     assert [result["index"] for result in answer["results"]] == [1, 2, 0]
     assert answer["model"] == "words"
@@ -53,7 +53,7 @@ def test_the_documents_form_has_what_cohere_jina_vllm_and_infinity_send(api: str
     assert answer["partial"] is False
 
 
-def test_documents_with_fields_come_back_with_their_ids(api: str) -> None:
+def test_documents_with_fields_are_returned_with_their_ids(api: str) -> None:
     documents = [{"id": 7, "text": TEXTS[0]}, {"id": "w", "text": TEXTS[1], "year": None}, TEXTS[2]]
     answer = post(f"{api}/v2/rerank", {"query": QUERY, "documents": documents, "return_documents": True})
     assert [(result.get("id"), result["document"]) for result in answer["results"]] == [
@@ -72,7 +72,7 @@ def test_documents_with_fields_come_back_with_their_ids(api: str) -> None:
         ("v2/rerank", {"return_documents": True}, True),
     ],
 )  # fmt: skip
-def test_documents_come_back_unless_the_dialect_or_the_client_leaves_them_out(
+def test_documents_are_returned_by_default_except_for_cohere_v2(
     api: str, route: str, asked: dict[str, Any], shown: bool
 ) -> None:
     answer = post(f"{api}/{route}", {"query": QUERY, "documents": TEXTS, **asked})
@@ -80,20 +80,20 @@ def test_documents_come_back_unless_the_dialect_or_the_client_leaves_them_out(
     assert found == ([{"text": TEXTS[place]} for place in (1, 2, 0)] if shown else [None] * 3)
 
 
-def test_a_field_named_many_times_is_read_once(api: str, scorer: Any) -> None:
+def test_a_repeated_rank_field_is_read_once(api: str, scorer: Any) -> None:
     documents = [{"title": "whales", "text": "sing"}]
     post(f"{api}/v1/rerank", {"query": QUERY, "documents": documents, "rank_fields": ["text", "title"] * 25})
     assert scorer.asks[-1].passages == ["sing\nwhales"]
 
 
-def test_rank_fields_say_what_is_read_of_a_document(api: str, scorer: Any) -> None:
+def test_rank_fields_are_the_fields_that_are_read(api: str, scorer: Any) -> None:
     documents = [{"title": "whales", "year": 1851, "text": "no"}, {"title": "bread", "copy": "left"}]
     post(f"{api}/v1/rerank", {"query": QUERY, "documents": documents, "rank_fields": ["title", "year", "copy"]})
     assert scorer.asks[-1].passages == ["whales\n1851", "bread\nleft"]
 
 
 @pytest.mark.parametrize("top_n", [None, 0, 5])
-def test_all_documents_come_back_unless_fewer_are_asked_for(api: str, top_n: int | None) -> None:
+def test_top_n_defaults_to_all_documents(api: str, top_n: int | None) -> None:
     assert len(post(f"{api}/v1/rerank", {"query": QUERY, "documents": TEXTS, "top_n": top_n})["results"]) == 3
 
 
@@ -110,13 +110,13 @@ def test_our_own_fields_reach_the_model(api: str, scorer: Any) -> None:
         assert {key: getattr(ask, key) for key in own} == own
 
 
-def test_without_a_weight_what_the_model_learnt_is_left_to_it(api: str, scorer: Any) -> None:
+def test_without_a_weight_the_model_chooses_it(api: str, scorer: Any) -> None:
     for route, name in (("rerank", "texts"), ("v1/rerank", "documents"), ("v2/rerank", "documents")):
         post(f"{api}/{route}", {"query": QUERY, name: TEXTS, "first_stage_scores": [3, 2, 1.5]})
         assert scorer.asks[-1].first_stage_weight is None
 
 
-def test_an_answer_cut_short_by_the_deadline_says_so(api: str) -> None:
+def test_an_answer_that_lacks_scores_at_the_deadline_is_partial(api: str) -> None:
     body = {"query": QUERY, "documents": TEXTS, "deadline_ms": 0.5}
     answer = post(f"{api}/v1/rerank", body)
     assert answer["partial"] is True
@@ -128,7 +128,7 @@ def test_an_answer_cut_short_by_the_deadline_says_so(api: str) -> None:
     assert tei.headers["x-partial"] == "true"
 
 
-def test_documents_too_long_are_cut_and_named(api: str) -> None:
+def test_truncated_documents_are_listed(api: str) -> None:
     long = [TEXTS[0], "whales " * 100, *["x" * 201] * 25]
     warnings = post(f"{api}/v1/rerank", {"query": QUERY, "documents": long})["meta"]["warnings"]
     assert warnings[0].startswith("documents 1, 2, 3, ")
@@ -138,7 +138,7 @@ def test_documents_too_long_are_cut_and_named(api: str) -> None:
     assert "meta" not in post(f"{api}/score", {"queries": QUERY, "documents": TEXTS})
 
 
-def test_tei_refuses_long_texts_only_if_told_not_to_cut(api: str) -> None:
+def test_tei_refuses_long_texts_if_truncate_is_false(api: str) -> None:
     body = {"query": QUERY, "texts": ["x" * 300], "truncate": False}
     answer = requests.post(f"{api}/rerank", json=body, timeout=10)
     assert (answer.status_code, answer.json()["error_type"]) == (413, "Validation")
@@ -146,7 +146,7 @@ def test_tei_refuses_long_texts_only_if_told_not_to_cut(api: str) -> None:
 
 
 @pytest.mark.parametrize("direction", ["left", "Left", "right", "Right"])
-def test_tei_may_name_either_end_but_only_ends_are_cut(api: str, direction: str) -> None:
+def test_tei_truncates_only_the_end_of_a_text(api: str, direction: str) -> None:
     body = {"query": QUERY, "texts": [*TEXTS, "x" * 300], "truncation_direction": direction}
     answer = requests.post(f"{api}/rerank", json=body, timeout=10)
     if direction.lower() == "right":
@@ -164,7 +164,7 @@ def test_scores_are_in_the_order_of_the_request(api: str, first: str, second: st
     assert [(each["index"], each["score"]) for each in answer["data"]] == [(0, 0.0), (1, 0.2), (2, 0.1)]
 
 
-def test_scores_of_as_many_queries_as_documents_are_pair_by_pair(api: str) -> None:
+def test_as_many_queries_as_documents_are_scored_pair_by_pair(api: str) -> None:
     long = "yeast " * 40
     answer = post(f"{api}/score", {"queries": [QUERY, "yeast", QUERY], "documents": [TEXTS[1], long, long]})
     assert [each["score"] for each in answer["data"]] == [0.2, 0.1, 0.0]
@@ -172,18 +172,18 @@ def test_scores_of_as_many_queries_as_documents_are_pair_by_pair(api: str) -> No
     assert answer["warnings"][0].startswith("documents 1, 2:")
 
 
-def test_many_queries_are_scored_without_filling_the_models_queue(
+def test_a_request_with_many_queries_does_not_fill_the_models_queue(
     api: str, scorer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer, in_hand = scorer.rerank, 0
+    answer, num_active = scorer.rerank, 0
 
     async def crowded(ask: Ask) -> Answer:
-        nonlocal in_hand
-        if in_hand >= 40:
+        nonlocal num_active
+        if num_active >= 40:
             raise Overloaded(1.0)
-        in_hand += 1
+        num_active += 1
         await asyncio.sleep(0.01)
-        in_hand -= 1
+        num_active -= 1
         found: Answer = await answer(ask)
         return found
 
@@ -193,7 +193,7 @@ def test_many_queries_are_scored_without_filling_the_models_queue(
     assert [each["index"] for each in scores] == list(range(50))
 
 
-def test_the_models_list_info_and_health_say_what_answers(api: str) -> None:
+def test_models_info_and_health_describe_the_server(api: str) -> None:
     models = requests.get(f"{api}/v1/models", timeout=10).json()
     assert [model["id"] for model in models["data"]] == ["words"]
     info = requests.get(f"{api}/info", timeout=10).json()
@@ -203,7 +203,7 @@ def test_the_models_list_info_and_health_say_what_answers(api: str) -> None:
         assert requests.get(f"{api}/{path}", timeout=10).status_code == 200
 
 
-def test_an_explanation_is_handed_through(api: str) -> None:
+def test_explain_returns_the_models_explanation(api: str) -> None:
     body = {"query": QUERY, "document": "whales sing", "query_type": "ENTITY"}
     assert post(f"{api}/explain", body) == {"pieces": ["whales", "sing"], "query_type": "ENTITY"}
 
@@ -220,14 +220,14 @@ def test_search_retrieves_and_reranks(start: Any) -> None:
     assert requests.get(f"{url}/info", timeout=10).json()["search"] is True
 
 
-def test_search_without_an_index_says_how_to_get_one(api: str) -> None:
+def test_search_without_an_index_names_the_setting(api: str) -> None:
     answer = requests.post(f"{api}/search", json={"query": QUERY}, timeout=10)
     assert answer.status_code == 404
     assert "search.index" in answer.json()["error"]["message"]
 
 
 def metrics(url: str) -> dict[str, Any]:
-    """The values of one ingress by name and labels, which all bear its mark."""
+    """Return the metrics of one ingress by name and labels."""
     text = requests.get(f"{url}/metrics", timeout=10).text
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     (ingress,) = {sample.labels.pop("ingress") for sample in samples}
@@ -246,14 +246,14 @@ def test_metrics_count_requests_pairs_and_phases(start: Any) -> None:
         assert found[f"rayrank_phase_seconds_sum {phase}"] == pytest.approx(seconds)
 
 
-def test_no_two_ingresses_count_in_the_same_series(start: Any) -> None:
+def test_two_ingress_replicas_have_different_labels(start: Any) -> None:
     urls = [start(ServeConfig(name="words")) for _ in range(2)]
     for url in urls:
         post(f"{url}/v1/rerank", {"query": QUERY, "documents": TEXTS})
     assert metrics(urls[0])["ingress"] != metrics(urls[1])["ingress"]
 
 
-def test_the_page_is_at_the_root_and_brings_its_files(api: str) -> None:
+def test_the_page_and_its_files_are_served_at_the_root(api: str) -> None:
     page = requests.get(api, timeout=10)
     assert page.headers["content-type"].startswith("text/html")
     files = re.findall(r'(?:src|href)="([^":]+)"', page.text)

@@ -1,4 +1,4 @@
-"""What is refused, with which status, in each dialect's own shape."""
+"""Refused requests: the status, and the error format of each API."""
 
 import json
 import socket
@@ -31,7 +31,7 @@ def ask(query: str, route: str, texts: list[str]) -> bytes:
 
 
 def said(answer: requests.Response, route: str) -> str:
-    """The message, from where each dialect has it; nothing else may be there."""
+    """Return the message of an error, and check that the error has exactly the fields of its API."""
     body = answer.json()
     if route == TEI:
         assert set(body) == {"error", "error_type"}
@@ -49,11 +49,11 @@ def said(answer: requests.Response, route: str) -> str:
     ("query", "status", "words"),
     [("overloaded", 429, "in 3 s"), ("unready", 503, "No model"), ("broken", 500, "its log says why")],
 )
-def test_the_models_troubles_are_told_in_the_dialects_shape(
+def test_failures_of_the_model_have_the_error_format_of_the_api(
     api: str, route: str, query: str, status: int, words: str
 ) -> None:
     answer = post(api + route, ask(query, route, ["a"]))
-    # text-embeddings-inference blames what is behind it.
+    # text-embeddings-inference reports a failed model as 424.
     assert answer.status_code == (424 if (route, status) == (TEI, 500) else status)
     assert words in said(answer, route)
     if route == TEI:
@@ -64,14 +64,14 @@ def test_the_models_troubles_are_told_in_the_dialects_shape(
 
 
 @pytest.mark.parametrize(("route", "status"), [(TEI, 413), (V1, 422), (V2, 422), (SCORE, 422)])
-def test_too_many_documents_are_refused_as_the_dialect_does(api: str, route: str, status: int) -> None:
+def test_too_many_documents_have_the_status_of_the_api(api: str, route: str, status: int) -> None:
     answer = post(api + route, ask("q", route, ["a"] * 51))
     assert answer.status_code == status
     assert "at most 50" in said(answer, route)
 
 
 @pytest.mark.parametrize(("route", "status"), [(TEI, 400), (V1, 422), (V2, 422), (SCORE, 422)])
-def test_an_empty_list_is_refused_as_the_dialect_does(api: str, route: str, status: int) -> None:
+def test_an_empty_list_has_the_status_of_the_api(api: str, route: str, status: int) -> None:
     answer = post(api + route, ask("q", route, []))
     assert answer.status_code == status
     assert "at least 1" in said(answer, route)
@@ -117,7 +117,7 @@ def test_a_wrong_field_is_named(api: str, body: str, field: str) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("route", [TEI, V1, V2, SCORE])
-def test_what_is_not_strict_json_is_refused(api: str, route: str, body: bytes) -> None:
+def test_invalid_json_is_refused(api: str, route: str, body: bytes) -> None:
     answer = post(api + route, body)
     assert answer.status_code == 400, answer.text
     assert said(answer, route).startswith("The body is not JSON")
@@ -125,15 +125,15 @@ def test_what_is_not_strict_json_is_refused(api: str, route: str, body: bytes) -
 
 @pytest.mark.parametrize("body", [b"null", b"[]", b"3", b'"text"', b"[[[]]]"])
 @pytest.mark.parametrize("route", [TEI, V1, V2, SCORE, "/search", "/explain", "/similarity"])
-def test_json_that_is_no_object_is_refused(api: str, route: str, body: bytes) -> None:
+def test_json_that_is_not_an_object_is_refused(api: str, route: str, body: bytes) -> None:
     assert post(api + route, body).status_code == 422
 
 
-def test_null_bytes_within_a_text_are_only_text(api: str) -> None:
+def test_null_characters_in_a_text_are_accepted(api: str) -> None:
     assert post(api + V1, rb'{"query": "q", "documents": ["a\u0000b"]}').status_code == 200
 
 
-def test_errors_do_not_send_a_clients_text_back(api: str) -> None:
+def test_errors_do_not_quote_the_clients_text(api: str) -> None:
     secret = "patient 4711 " * 500
     for body in ({"query": "q", "documents": [{"title": secret}]}, {"query": "q", "documents": [secret, 3]}):
         answer = requests.post(api + V1, json=body, timeout=10)
@@ -145,7 +145,7 @@ def test_errors_do_not_send_a_clients_text_back(api: str) -> None:
 
 @pytest.mark.parametrize("route", [TEI, V1, V2, SCORE])
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_over_the_limit_is_refused_while_it_comes(api: str, route: str, chunked: bool) -> None:
+def test_a_body_over_the_limit_is_refused_while_it_is_read(api: str, route: str, chunked: bool) -> None:
     body = ask("q", route, ["x" * 1000] * 10_000)
     pieces = (body[start : start + 10_000] for start in range(0, len(body), 10_000))
     answer = requests.post(api + route, data=pieces if chunked else body, headers=JSON, timeout=10)
@@ -160,16 +160,16 @@ def test_another_content_type_is_refused(api: str, kind: str) -> None:
     assert "send application/json" in said(answer, V2)
 
 
-def test_a_packed_body_is_refused(api: str) -> None:
+def test_a_compressed_body_is_refused(api: str) -> None:
     assert post(api + V2, ask("q", V2, ["a"]), {**JSON, "content-encoding": "gzip"}).status_code == 415
 
 
-def test_json_may_say_its_charset_and_its_kind(api: str) -> None:
+def test_json_content_types_with_a_charset_or_suffix_are_accepted(api: str) -> None:
     for kind in ("application/json; charset=utf-8", "application/vnd.api+json"):
         assert post(api + V2, ask("q", V2, ["a"]), {"content-type": kind}).status_code == 200
 
 
-def test_a_client_that_trickles_is_sent_away(start: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_arrives_too_slowly_is_refused(start: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BODY_SECONDS", 0.3)
     place = urlsplit(start(ServeConfig(name="words")))
     with socket.create_connection((place.hostname, place.port), timeout=10) as client:
@@ -188,7 +188,7 @@ def test_a_client_that_trickles_is_sent_away(start: Callable[..., str], monkeypa
         ({"authorization": "Bearer from-outside"}, 200),
     ],
 )  # fmt: skip
-def test_only_those_with_a_key_are_let_in(
+def test_a_request_needs_one_of_the_keys(
     start: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: dict[str, Any], status: int
 ) -> None:
     (tmp_path / "keys").write_text("first\n\nsecond \n")
@@ -201,9 +201,7 @@ def test_only_those_with_a_key_are_let_in(
         assert requests.get(url + path, timeout=10).status_code == 200
 
 
-def test_the_key_is_asked_for_before_anything_is_read(
-    start: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_key_is_checked_before_the_body_is_read(start: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYRANK_API_KEYS", "key")
     url = start(ServeConfig(name="words"))
     for route in (TEI, V1, V2, SCORE):
@@ -213,7 +211,7 @@ def test_the_key_is_asked_for_before_anything_is_read(
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_a_file_without_keys_stops_the_start(tmp_path: Path, scorer: Any) -> None:
+def test_a_keys_file_without_keys_is_refused(tmp_path: Path, scorer: Any) -> None:
     with pytest.raises(ConfigError, match=r"keys_file=.* cannot be read"):
         create_api(scorer, ServeConfig(keys_file=str(tmp_path / "none")))
     (tmp_path / "empty").write_text("\n")
@@ -221,23 +219,21 @@ def test_a_file_without_keys_stops_the_start(tmp_path: Path, scorer: Any) -> Non
         create_api(scorer, ServeConfig(keys_file=str(tmp_path / "empty")))
 
 
-def test_a_route_asked_with_a_wrong_method_says_which_is_right(api: str) -> None:
+def test_a_wrong_method_gets_the_allowed_one(api: str) -> None:
     for route in (TEI, V1, V2, SCORE):
         answer = requests.get(api + route, timeout=10)
         assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
-        assert said(answer, route) == f"{route} is no place for GET: send POST."
+        assert said(answer, route) == f"{route} does not support GET: send POST."
 
 
-def test_a_path_that_is_not_there_is_told_in_the_shape_of_its_neighbours(api: str) -> None:
+def test_an_unknown_path_has_the_error_format_of_its_prefix(api: str) -> None:
     for path, route in (("/rerank/more", TEI), ("/v1/chat", V1), ("/v2/chat", V2), ("/nowhere", SCORE)):
         answer = requests.post(api + path, timeout=10)
         assert answer.status_code == 404
-        assert said(answer, route) == f"There is no {path}: /docs lists what there is."
+        assert said(answer, route) == f"There is no {path}: /docs lists all routes."
 
 
-def test_a_model_too_busy_to_say_so_is_ready_all_the_same(
-    scorer: Backend, api: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_busy_model_is_ready(scorer: Backend, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def busy() -> Info:
         raise Overloaded(1.0)
 

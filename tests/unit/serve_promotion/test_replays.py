@@ -1,4 +1,4 @@
-"""What a new model is asked, what it is compared by, and what speaks against it."""
+"""Replayed queries, the comparison of two models on them, and the reasons to refuse a model."""
 
 import json
 from dataclasses import replace
@@ -11,8 +11,9 @@ from rayrank.bundle.golden import GoldenPair
 from rayrank.core.config import EvaluateConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.measure.metrics import Measure
-from serve.promotion import Replay, as_shown, difference, golden_replays, promoted, read_replays, turned_back
-from serve.targets import Live
+from serve.promotion import difference, promoted, rolled_back, served_scores
+from serve.replays import Replay, golden_replays, read_replays
+from serve.targets import LiveModel
 
 CONFIG = EvaluateConfig(resamples=500)
 RNG = np.random.default_rng(0)
@@ -26,7 +27,7 @@ def write(file: Path, *entries: object) -> str:
     return str(file)
 
 
-def test_queries_are_read_with_their_documents_and_judgments(tmp_path: Path) -> None:
+def test_queries_are_read_with_documents_and_judgments(tmp_path: Path) -> None:
     file = write(
         tmp_path / "queries.jsonl",
         {"query": "who", "documents": ["a", {"id": 7, "text": "b"}], "relevance": [0, 2]},
@@ -39,7 +40,7 @@ def test_queries_are_read_with_their_documents_and_judgments(tmp_path: Path) -> 
     ]
 
 
-def test_judgments_of_a_qrels_file_find_their_documents_by_id(tmp_path: Path) -> None:
+def test_judgments_of_a_qrels_file_are_joined_by_id(tmp_path: Path) -> None:
     documents = [{"id": "p1", "text": "a"}, {"id": "p2", "text": "b"}]
     file = write(tmp_path / "queries.jsonl", {"query_id": "q1", "query": "who", "documents": documents})
     (tmp_path / "qrels").write_text("q1 0 p2 3\nq1 0 p9 1\nq2 0 p1 1\n")
@@ -63,7 +64,7 @@ def test_a_new_model_is_compared_by_the_metric_and_the_grade_of_the_configuratio
     assert f"nDCG@5 falls by {drop * 30 / 31:.4f}" in by_gain.objection()
     # The last query has no passage of grade 2 and is not judged.
     assert (by_gain.num_judged, strict.num_judged) == (31, 30)
-    assert "MRR@10 1.0000 -> 0.3333 on 30 judged ones" in strict.finding()
+    assert "MRR@10 1.0000 -> 0.3333 on 30 judged queries" in strict.finding()
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_a_new_model_is_compared_by_the_metric_and_the_grade_of_the_configuratio
         ('{"query": "q", "documents": ["a"], "first_stage_scores": ["x"]}', "could not convert string to float"),
     ],
 )
-def test_a_line_that_is_no_query_is_told_by_its_number(line: str, reason: str, tmp_path: Path) -> None:
+def test_an_invalid_line_is_reported_with_its_number(line: str, reason: str, tmp_path: Path) -> None:
     file = tmp_path / "queries.jsonl"
     file.write_text('{"query": "q", "documents": ["a"]}\n' + line)
 
@@ -85,7 +86,7 @@ def test_a_line_that_is_no_query_is_told_by_its_number(line: str, reason: str, t
         read_replays(str(file), None)
 
 
-def test_files_that_are_not_there_or_empty_are_told(tmp_path: Path) -> None:
+def test_missing_and_empty_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "qrels").write_text("q1 p1 1\n")
     with pytest.raises(DatasetError, match=r"--queries .*/nothing cannot be read: No such file"):
@@ -96,28 +97,28 @@ def test_files_that_are_not_there_or_empty_are_told(tmp_path: Path) -> None:
         read_replays(str(tmp_path / "empty"), str(tmp_path / "qrels"))
 
 
-def test_golden_pairs_become_their_queries() -> None:
+def test_golden_pairs_are_grouped_by_query() -> None:
     pairs = [GoldenPair(query=query, query_type="person", passage=text, score=0) for query, text in ("qa", "qb", "rc")]
 
     assert golden_replays(pairs) == [Replay("q", ["a", "b"], "person"), Replay("r", ["c"], "person")]
 
 
-def test_a_model_that_ranks_judged_answers_worse_is_objected_to_and_a_better_one_is_not() -> None:
+def test_a_model_that_ranks_worse_on_judged_queries_is_refused_and_a_better_one_is_not() -> None:
     reversed_ = (-np.array(LIVE)).tolist()
 
     worse, better = difference(JUDGED, LIVE, reversed_, CONFIG), difference(JUDGED, reversed_, LIVE, CONFIG)
 
-    # The answer goes from the first place to the last of ten.
+    # The relevant passage moves from rank 1 to rank 10.
     assert worse.comparison is not None
     assert worse.comparison.difference == pytest.approx(0.1 - 1)
     assert "MRR@10 falls by 0.9000 (p 0.002)" in worse.objection()
-    assert "MRR@10 1.0000 -> 0.1000 on 40 judged ones" in worse.finding()
-    # It agrees as little, but where answers are known they decide.
+    assert "MRR@10 1.0000 -> 0.1000 on 40 judged queries" in worse.finding()
+    # The agreement is as low, but with enough judgments only the metric decides.
     assert better.tau == worse.tau == pytest.approx(-1)
     assert not better.objection()
 
 
-def test_a_few_judgments_are_no_excuse_for_agreeing_in_nothing() -> None:
+def test_with_few_judgments_low_agreement_is_refused() -> None:
     unrelated = RNG.normal(size=(40, 10)).tolist()
 
     found = difference([*JUDGED[:4], *UNJUDGED[4:]], LIVE, unrelated, CONFIG)
@@ -125,11 +126,11 @@ def test_a_few_judgments_are_no_excuse_for_agreeing_in_nothing() -> None:
     assert "Kendall's tau with the live model is" in found.objection()
 
 
-def test_a_model_that_scores_everything_alike_is_objected_to() -> None:
+def test_a_model_with_constant_scores_is_refused() -> None:
     assert "Kendall's tau" in difference(UNJUDGED, LIVE, np.ones((40, 10)).tolist(), CONFIG).objection()
 
 
-def test_without_judgments_a_model_that_agrees_in_nothing_is_objected_to() -> None:
+def test_without_judgments_low_agreement_is_refused() -> None:
     slightly = (np.array(LIVE) + RNG.normal(0, 0.3, (40, 10))).tolist()
     unrelated = RNG.normal(size=(40, 10)).tolist()
 
@@ -141,19 +142,19 @@ def test_without_judgments_a_model_that_agrees_in_nothing_is_objected_to() -> No
     assert like.overlap > unlike.overlap
 
 
-def test_a_model_is_judged_by_the_order_that_its_own_weight_of_the_first_stage_gives() -> None:
+def test_each_model_is_compared_with_its_own_first_stage_weight() -> None:
     answered = [int(np.argmax(scores)) for scores in LIVE]
-    # The first stage has the answer at the end, and the logits, which are the same, at the top.
+    # The first stage ranks the relevant passage last; both models' logits rank it first.
     first = [[float(place != answer) for place in range(10)] for answer in answered]
     replays = [replace(replay, first_stage_scores=scores) for replay, scores in zip(JUDGED, first, strict=True)]
 
-    found = difference(replays, as_shown(replays, LIVE, 0.0), as_shown(replays, LIVE, 1.0), CONFIG)
+    found = difference(replays, served_scores(replays, LIVE, 0.0), served_scores(replays, LIVE, 1.0), CONFIG)
 
     assert "MRR@10 falls by 0.9000" in found.objection()
-    assert as_shown(JUDGED, LIVE, 1.0) == LIVE
+    assert served_scores(JUDGED, LIVE, 1.0) == LIVE
 
 
-def test_equal_scores_are_measured_in_the_order_they_were_given() -> None:
+def test_equal_scores_keep_the_order_of_the_request() -> None:
     tied = difference([Replay("q", ["a", "b"], relevance=[1, 0])] * 2, [[0, 0]] * 2, [[0, 1]] * 2, CONFIG)
 
     assert tied.live is not None
@@ -161,23 +162,23 @@ def test_equal_scores_are_measured_in_the_order_they_were_given() -> None:
     assert (tied.live.mean, tied.new.mean) == (1.0, 0.5)
 
 
-def test_the_model_before_is_remembered_and_turning_back_twice_changes_nothing() -> None:
-    first = Live({"model": "/m/one", "name": "one", "backend": "torch"}, "")
+def test_rolling_back_twice_restores_the_promoted_model() -> None:
+    first = LiveModel({"model": "/m/one", "name": "one", "backend": "torch"}, "")
 
-    second = Live(promoted(first, "/m/two"), "")
-    back = Live(turned_back(second), "")
+    second = LiveModel(promoted(first, "/m/two"), "")
+    back = LiveModel(rolled_back(second), "")
 
     assert second.settings == {"model": "/m/two", "name": "two", "backend": "torch", "previous": "/m/one"}
     assert back.settings == {"model": "/m/one", "name": "one", "backend": "torch", "previous": "/m/two"}
-    assert turned_back(back) == second.settings
+    assert rolled_back(back) == second.settings
 
 
-def test_a_name_that_was_given_stays() -> None:
-    assert promoted(Live({"model": "/m/one", "name": "our-ranker"}, ""), "/m/two")["name"] == "our-ranker"
+def test_a_name_that_the_user_has_set_is_kept() -> None:
+    assert promoted(LiveModel({"model": "/m/one", "name": "our-ranker"}, ""), "/m/two")["name"] == "our-ranker"
 
 
-def test_what_cannot_be_promoted_is_told() -> None:
-    with pytest.raises(ConfigError, match="is the one that answers already"):
-        promoted(Live({"model": "/m/one"}, ""), "/m/one/")
-    with pytest.raises(ConfigError, match="--back has nothing to go back to: no model was promoted over /m/one"):
-        turned_back(Live({"model": "/m/one"}, ""))
+def test_the_live_model_and_a_missing_previous_one_cannot_be_promoted() -> None:
+    with pytest.raises(ConfigError, match="is already the live model"):
+        promoted(LiveModel({"model": "/m/one"}, ""), "/m/one/")
+    with pytest.raises(ConfigError, match="--back has no previous model: no promotion has replaced /m/one yet"):
+        rolled_back(LiveModel({"model": "/m/one"}, ""))

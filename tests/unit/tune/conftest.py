@@ -1,4 +1,4 @@
-"""A study of a few trials that came to all kinds of ends, on a folder of its own."""
+"""A study with trials in every state."""
 
 from pathlib import Path
 
@@ -33,10 +33,10 @@ def folder(tmp_path: Path) -> Artifact:
 
 @pytest.fixture
 def study(folder: Artifact, space: Space, config: PipelineConfig) -> Study:
-    """Five finished trials, the first with the settings as they are, one stopped, one failed, one running."""
+    """Five finished trials, the first with the configured settings, one stopped early, one failed, one running."""
     study = open_study(open_storage(folder), cost=False)
     study.sampler = optuna.samplers.RandomSampler(seed=3)
-    study.enqueue_trial(space.points(config)[0])
+    study.enqueue_trial(space.initial_points(config)[0])
     for value in VALUES:
         trial = study.ask()
         space.suggest(trial)

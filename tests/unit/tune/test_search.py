@@ -1,4 +1,4 @@
-"""The search without Ray: who is asked next, and what is written about how a trial ended."""
+"""The search without Ray: which trial is started next, and how the end of a trial is recorded."""
 
 import math
 from collections.abc import Callable
@@ -18,8 +18,8 @@ from rayrank.core.overrides import build
 from rayrank.training.loop import Log
 from rayrank.training.ray_train import _explained
 from tune import results, trial
-from tune.halving import filled, ladder
-from tune.placement import rooms
+from tune.halving import early_stopping, restored_rungs
+from tune.placement import num_workers_that_fit
 from tune.search import StudySearch
 from tune.spaces import Changes, Space, open_space
 from tune.study import FILE, Record, enqueue, open_storage, open_study, records, trial_name
@@ -35,15 +35,15 @@ def its_own(changes: Changes) -> set[tuple[str, str]]:
     return {("listwise", str(sorted(changes.items())))}
 
 
-def search(folder: Artifact, space: Space, makes: Any = nothing) -> StudySearch:
-    return StudySearch(space, open_storage(folder), cost=False, seed=13, makes=makes, dev="dev MRR@10")
+def search(folder: Artifact, space: Space, missing: Any = nothing) -> StudySearch:
+    return StudySearch(space, open_storage(folder), cost=False, seed=13, missing=missing, dev="dev MRR@10")
 
 
 def finished(dev: float) -> dict[str, Any]:
     return {"dev": dev, "epoch": 3, "outcome": "finished", "fact/seconds": 2.0}
 
 
-def test_a_killed_drivers_trials_go_on_under_their_numbers(folder: Artifact, space: Space) -> None:
+def test_trials_of_a_killed_driver_are_resumed_under_their_numbers(folder: Artifact, space: Space) -> None:
     first = search(folder, space)
     asked = [first.suggest("a"), first.suggest("b"), first.suggest("c")]
     first.on_trial_complete("b", finished(0.5))
@@ -56,7 +56,7 @@ def test_a_killed_drivers_trials_go_on_under_their_numbers(folder: Artifact, spa
     assert [record.state for record in records(second.study)] == ["running", "finished", "running", "running"]
 
 
-def test_a_trial_that_was_killed_before_it_had_values_gets_some(folder: Artifact, space: Space) -> None:
+def test_a_trial_that_was_queued_but_has_no_values_gets_its_queued_values(folder: Artifact, space: Space) -> None:
     study = open_study(open_storage(folder), cost=False)
     study.enqueue_trial({"listwise.negatives": 7, "noise.threshold": 0.5, "listwise.lr": 1e-5})
     study.ask()
@@ -66,7 +66,7 @@ def test_a_trial_that_was_killed_before_it_had_values_gets_some(folder: Artifact
     }  # fmt: skip
 
 
-def test_what_is_drawn_does_not_depend_on_restarts(tmp_path: Path, space: Space) -> None:
+def test_sampled_values_do_not_depend_on_restarts(tmp_path: Path, space: Space) -> None:
     unbroken = search(Artifact(str(tmp_path), "sweeps", "one"), space)
     expected = [unbroken.suggest(name) for name in "abcd"]
     found = []
@@ -78,8 +78,8 @@ def test_what_is_drawn_does_not_depend_on_restarts(tmp_path: Path, space: Space)
     assert len({str(one) for one in found}) == 4
 
 
-def test_a_half_drawn_trial_gets_the_same_values_at_every_restart(folder: Artifact, space: Space) -> None:
-    open_study(open_storage(folder), cost=False).ask()  # killed before it had all of them
+def test_an_incomplete_trial_gets_the_same_values_at_every_restart(folder: Artifact, space: Space) -> None:
+    open_study(open_storage(folder), cost=False).ask()  # the driver is killed before the trial has all its values
     written = Path(folder.path(FILE)).read_bytes()
 
     drawn = []
@@ -91,9 +91,9 @@ def test_a_half_drawn_trial_gets_the_same_values_at_every_restart(folder: Artifa
 
 
 @pytest.mark.parametrize("seed", [13, 20_240_101])
-def test_every_point_of_a_grid_is_tried_once_whatever_the_seeds(seed: int, folder: Artifact) -> None:
+def test_every_point_of_a_grid_is_queued_once_even_with_large_seeds(seed: int, folder: Artifact) -> None:
     config = build("demo", assignments=[f"training.seed={seed}"])
-    points = open_space("n_minus", config).points(config)
+    points = open_space("n_minus", config).initial_points(config)
     study = open_study(open_storage(folder), cost=False)
     for _ in range(2):
         enqueue(study, points)
@@ -101,7 +101,7 @@ def test_every_point_of_a_grid_is_tried_once_whatever_the_seeds(seed: int, folde
     assert [record.changes for record in records(study)] == points
 
 
-def test_settings_that_cannot_be_used_together_are_left_to_their_trial_to_tell(tmp_path: Path) -> None:
+def test_settings_that_cannot_be_used_together_fail_only_their_own_trial(tmp_path: Path) -> None:
     base, store = build("demo", assignments=["input.query_length=16"]), Store(str(tmp_path))
     together = {"input.length": 64, "input.query_length": 64}
     record = Record(0, "failed", together, None)
@@ -112,7 +112,7 @@ def test_settings_that_cannot_be_used_together_are_left_to_their_trial_to_tell(t
     file.write_text("input.length: [64, 96]\ninput.query_length: [16, 64]")
     shared = _shared(open_space(str(file), base, grid=True), base)
     assert {(config.input.length, config.input.query_length) for _, config in shared} == {(64, 16), (96, 16), (96, 64)}
-    results.clear([record], base, store)
+    results.remove_checkpoints([record], base, store)
 
 
 def test_two_trials_never_make_the_same_artifact_at_once(
@@ -132,7 +132,7 @@ def test_two_trials_never_make_the_same_artifact_at_once(
 
 
 @pytest.mark.parametrize(
-    ("result", "error", "state", "told"),
+    ("result", "error", "state", "reason_part"),
     [
         (finished(0.5), False, "finished", ""),
         (finished(math.nan), False, "failed", "not a number"),
@@ -143,8 +143,8 @@ def test_two_trials_never_make_the_same_artifact_at_once(
         (None, False, "running", ""),
     ],
 )
-def test_every_end_is_written_as_what_it_is(
-    result: dict[str, Any] | None, error: bool, state: str, told: str, folder: Artifact, space: Space
+def test_the_end_of_a_trial_is_recorded_with_its_state_and_reason(
+    result: dict[str, Any] | None, error: bool, state: str, reason_part: str, folder: Artifact, space: Space
 ) -> None:
     one = search(folder, space)
     one.suggest("a")
@@ -152,10 +152,10 @@ def test_every_end_is_written_as_what_it_is(
 
     (found,) = records(search(folder, space).study)
     assert found.state == state
-    assert told in found.reason
+    assert reason_part in found.reason
 
 
-def test_epochs_are_kept_and_a_resumed_trial_counts_on(folder: Artifact, space: Space) -> None:
+def test_a_resumed_trial_continues_its_epochs(folder: Artifact, space: Space) -> None:
     first = search(folder, space)
     first.suggest("a")
     first.on_trial_result("a", {"dev": 0.3, "epoch": 1, "training_iteration": 1})
@@ -167,15 +167,15 @@ def test_epochs_are_kept_and_a_resumed_trial_counts_on(folder: Artifact, space: 
     assert trial.intermediate_values == {1: 0.3, 2: 0.4}
 
 
-def test_what_was_measured_before_a_restart_still_stops_weak_trials(study: Study, space: Space) -> None:
+def test_measurements_before_a_restart_still_stop_weak_trials(study: Study, space: Space) -> None:
     for value in (0.40, 0.42, 0.44):
         trial = study.ask()
         space.suggest(trial)
         trial.report(value, 1)
         study.tell(trial, value)
-    rungs = filled(study, epochs=3)
+    rungs = restored_rungs(study, epochs=3)
 
-    # Resumed, it is asked again where it was, and is not measured against itself.
+    # A resumed trial reports an epoch again, and is not compared with its own earlier report.
     best = study.get_trials()[-1].params
     assert rungs.goes_on(trial_name(dict(reversed(best.items()))), 1, 0.1)
     assert not rungs.goes_on("weak", 1, 0.1)
@@ -184,29 +184,29 @@ def test_what_was_measured_before_a_restart_still_stops_weak_trials(study: Study
     assert rungs.goes_on("strong", 2, 0.5)
 
 
-def test_grids_and_two_aims_stop_nothing(study: Study, config: PipelineConfig, space: Space) -> None:
-    assert ladder(open_space("n_minus", config), study, 3, cost=False) is None
-    assert ladder(space, study, 3, cost=True) is None
+def test_grids_and_sweeps_with_two_objectives_stop_no_trial(study: Study, config: PipelineConfig, space: Space) -> None:
+    assert early_stopping(open_space("n_minus", config), study, 3, cost=False) is None
+    assert early_stopping(space, study, 3, cost=True) is None
 
 
 @pytest.mark.parametrize("key", ["listwise.epochs", "listwise.max_steps"])
-def test_trainings_of_other_lengths_stop_nothing_and_the_user_is_told(
+def test_a_sweep_over_the_length_of_the_training_stops_no_trial_and_says_so(
     key: str, study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "space.yaml"
     file.write_text(f"{key}: {{low: 1, high: 4}}")
     space = open_space(str(file), build("demo", assignments=[f"{key}=3"]))
 
-    assert ladder(space, study, 3, cost=False) is None
+    assert early_stopping(space, study, 3, cost=False) is None
     assert f"{key} is swept, so no trial is stopped early" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("changes", "epoch"), [({"listwise.epochs": 8}, 2), ({"listwise.lr": 1e-3}, 1)])
-def test_a_trials_epochs_are_its_own(
+def test_a_trial_counts_epochs_by_its_own_number_of_epochs(
     changes: Changes, epoch: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    told: list[dict[str, Any]] = []
-    monkeypatch.setattr(trial.ray.tune, "report", told.append)
+    reports: list[dict[str, Any]] = []
+    monkeypatch.setattr(trial.ray.tune, "report", reports.append)
 
     def figures(config: PipelineConfig, store: Store, cost: bool, follower: Callable[[Log], bool]) -> dict[str, Any]:
         assert follower(Log(step=10, num_steps=40, loss=1.0, lr=1e-4, grad_norm=1.0, examples_per_s=1.0, dev=0.3))
@@ -216,29 +216,29 @@ def test_a_trials_epochs_are_its_own(
     base = build("demo", assignments=["listwise.epochs=4"])
     trial.run_trial(changes, base, Store(str(tmp_path)), cost=False, rungs=None)
 
-    assert told == [{"dev": 0.3, "epoch": epoch}, {"dev": 0.4}]
+    assert reports == [{"dev": 0.3, "epoch": epoch}, {"dev": 0.4}]
 
 
-def test_of_two_sweeps_on_one_study_the_later_to_write_is_told(folder: Artifact, space: Space) -> None:
+def test_of_two_sweeps_on_one_study_the_second_to_write_gets_an_error(folder: Artifact, space: Space) -> None:
     first = search(folder, space)
     first.suggest("a")
     written = Path(folder.path(FILE)).read_bytes()
     second = search(folder, space)
-    # Looking on is no writing.
+    # Opening the study does not write to it.
     assert Path(folder.path(FILE)).read_bytes() == written
     first.on_trial_complete("a", finished(0.5))
 
     second.suggest("b")
-    with pytest.raises(StorageError, match=r"Another sweep writes to .*study\.jsonl: wait for it, or end it\."):
+    with pytest.raises(StorageError, match=r"Another sweep writes to .*study\.jsonl: wait for it, or stop it\."):
         second.on_trial_complete("b", finished(0.3))
 
     assert [record.dev for record in records(search(folder, space).study)] == [0.5]
 
 
-def test_a_reason_that_a_killed_driver_wrote_too_early_is_none(folder: Artifact, space: Space) -> None:
+def test_a_running_trial_has_no_reason_even_if_a_killed_driver_wrote_one(folder: Artifact, space: Space) -> None:
     one = search(folder, space)
     one.suggest("a")
-    one._ot_trials["a"].set_user_attr("reason", "killed before it told the end")
+    one._ot_trials["a"].set_user_attr("reason", "killed before the trial ended")
     again = search(folder, space)
     again.suggest("b")
     again.on_trial_complete("b", finished(0.5))
@@ -247,7 +247,7 @@ def test_a_reason_that_a_killed_driver_wrote_too_early_is_none(folder: Artifact,
     assert (found.state, found.reason) == ("finished", "")
 
 
-def test_what_tune_makes_a_trace_of_is_told_as_the_sentence_it_was() -> None:
+def test_our_own_error_behind_an_error_of_tune_is_shown() -> None:
     def failing(error: Exception) -> BaseException:
         try:
             try:
@@ -269,16 +269,16 @@ def test_what_tune_makes_a_trace_of_is_told_as_the_sentence_it_was() -> None:
         ([{"CPU": 2}], {"CPU": 3}, 0),
         ([{"CPU": 16, "GPU": 1}], {"CPU": 1, "GPU": 0.25}, 4),
         ([{"CPU": 3, "GPU": 1}], {"CPU": 1, "GPU": 0.25}, 3),
-        # Three tenths fit three times into each card; the rest of two cards is no card.
+        # 0.3 GPUs fit three times on each GPU; the remainders of two GPUs cannot be combined.
         ([{"CPU": 16, "GPU": 2}], {"CPU": 1, "GPU": 0.3}, 6),
         ([{"CPU": 16, "GPU": 2}], {"CPU": 1, "GPU": 0.6}, 2),
         ([{"CPU": 8}, {"CPU": 8, "GPU": 4}], {"CPU": 1, "GPU": 1}, 4),
     ],
 )
-def test_workers_are_counted_as_they_can_be_placed(
+def test_workers_fit_on_nodes_with_enough_cores_and_gpus(
     nodes: list[dict[str, float]], size: dict[str, float], expected: int
 ) -> None:
-    assert rooms(nodes, size) == expected
+    assert num_workers_that_fit(nodes, size) == expected
 
 
 def test_a_reason_is_one_line() -> None:
@@ -286,7 +286,7 @@ def test_a_reason_is_one_line() -> None:
     assert reason(KeyError()) == "KeyError: no message"
 
 
-def test_a_worker_that_was_lost_is_no_advice_to_start_again() -> None:
+def test_the_reason_of_a_lost_worker_has_no_advice_to_start_again() -> None:
     failure = ray.exceptions.RayActorError()
     lost = _explained(SimpleNamespace(worker_failures={0: failure}), ResourcesConfig(retries=0))  # type: ignore[arg-type]
 

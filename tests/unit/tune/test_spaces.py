@@ -17,18 +17,18 @@ def from_yaml(text: str, folder: Path, grid: bool = False, config: PipelineConfi
     return open_space(str(file), config, grid)
 
 
-def test_the_default_space_is_what_the_issue_says_and_starts_from_the_settings_as_they_are() -> None:
+def test_the_default_space_has_three_settings_and_starts_from_the_configured_values() -> None:
     space = open_space("default", CONFIG)
     assert space.dimensions == {
         "listwise.negatives": IntDistribution(1, 15),
         "noise.threshold": FloatDistribution(0.1, 1.0),
         "listwise.lr": FloatDistribution(1e-6, 1e-4, log=True),
     }
-    assert space.points(CONFIG) == [{"listwise.negatives": 5, "noise.threshold": 0.6, "listwise.lr": 1e-4}]
+    assert space.initial_points(CONFIG) == [{"listwise.negatives": 5, "noise.threshold": 0.6, "listwise.lr": 1e-4}]
 
 
-def test_figure_five_is_every_number_of_negatives_with_three_seeds() -> None:
-    points = open_space("n_minus", CONFIG).points(CONFIG)
+def test_n_minus_is_every_number_of_negatives_with_three_seeds() -> None:
+    points = open_space("n_minus", CONFIG).initial_points(CONFIG)
     assert len(points) == 45
     assert {(point["listwise.negatives"], point["training.seed"]) for point in points} == {
         (negatives, seed) for negatives in range(1, 16) for seed in (13, 14, 15)
@@ -51,20 +51,20 @@ def test_values_have_the_types_of_their_settings(tmp_path: Path) -> None:
     assert space.dimensions["input.query_type"] == CategoricalDistribution((True, False))
 
 
-def test_a_range_grows_to_the_value_that_is_tried_first(tmp_path: Path) -> None:
+def test_a_range_that_excludes_the_configured_value_is_widened_to_include_it(tmp_path: Path) -> None:
     config = build("demo", assignments=["listwise.lr=1e-3", "listwise.head=fresh"])
     space = from_yaml(
         "listwise.lr: {low: 1e-6, high: 1e-4, log: true}\nlistwise.head: [difference]\n", tmp_path, config=config
     )
     assert space.dimensions["listwise.lr"] == FloatDistribution(1e-6, 1e-3, log=True)
     assert space.dimensions["listwise.head"] == CategoricalDistribution(("fresh", "difference"))
-    assert space.grown == ("listwise.lr from 1e-06 to 0.001", "listwise.head one of fresh, difference")
+    assert space.widened == ("listwise.lr from 1e-06 to 0.001", "listwise.head one of fresh, difference")
 
 
-def test_a_space_that_holds_the_settings_as_they_are_does_not_grow() -> None:
-    assert open_space("default", CONFIG).grown == ()
-    assert open_space("n_minus", CONFIG).grown == ()
-    assert open_space("default", build("minilm")).grown == ("listwise.negatives from 1 to 31",)
+def test_a_range_that_includes_the_configured_value_is_not_widened() -> None:
+    assert open_space("default", CONFIG).widened == ()
+    assert open_space("n_minus", CONFIG).widened == ()
+    assert open_space("default", build("minilm")).widened == ("listwise.negatives from 1 to 31",)
 
 
 def test_a_grid_is_every_combination_and_nothing_else(tmp_path: Path) -> None:
@@ -73,12 +73,12 @@ def test_a_grid_is_every_combination_and_nothing_else(tmp_path: Path) -> None:
         tmp_path,
         grid=True,
     )
-    points = [tuple(point.values()) for point in space.points(CONFIG)]
+    points = [tuple(point.values()) for point in space.initial_points(CONFIG)]
     assert points == [(n, t) for n in (1, 3, 5) for t in (0.5, 0.75, 1.0)]
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("listwise.negativs: {low: 1, high: 3}", "listwise.negativs does not exist: did you mean listwise.negatives"),
         ("listwise: {low: 1, high: 3}", "listwise is a section"),
@@ -111,11 +111,11 @@ def test_a_grid_is_every_combination_and_nothing_else(tmp_path: Path) -> None:
         ("a: [", "is not YAML"),
     ],
 )
-def test_a_bad_space_is_one_sentence_that_names_the_setting(text: str, told: str, tmp_path: Path) -> None:
+def test_an_invalid_space_is_one_sentence_that_names_the_setting(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         from_yaml(text, tmp_path)
     sentence = str(caught.value)
-    assert told in sentence
+    assert message in sentence
     assert sentence.startswith("--space ")
     assert "\n" not in sentence
 
@@ -123,13 +123,13 @@ def test_a_bad_space_is_one_sentence_that_names_the_setting(text: str, told: str
 def test_a_step_may_be_as_wide_as_the_range(tmp_path: Path) -> None:
     space = from_yaml("noise.threshold: {low: 0.1, high: 0.3, step: 0.2}", tmp_path, grid=True)
 
-    assert [round(point["noise.threshold"], 9) for point in space.points(CONFIG)] == [0.1, 0.3]
+    assert [round(point["noise.threshold"], 9) for point in space.initial_points(CONFIG)] == [0.1, 0.3]
 
 
 def test_a_value_that_is_listed_twice_is_tried_once(tmp_path: Path) -> None:
     space = from_yaml("listwise.negatives: [1, 3, 1]", tmp_path, grid=True)
 
-    assert [point["listwise.negatives"] for point in space.points(CONFIG)] == [1, 3]
+    assert [point["listwise.negatives"] for point in space.initial_points(CONFIG)] == [1, 3]
 
 
 def test_a_grid_needs_steps(tmp_path: Path) -> None:
@@ -137,6 +137,6 @@ def test_a_grid_needs_steps(tmp_path: Path) -> None:
         from_yaml("listwise.lr: {low: 1e-6, high: 1e-4}", tmp_path, grid=True)
 
 
-def test_a_space_that_is_not_there_names_those_that_are() -> None:
+def test_an_unknown_space_lists_the_built_in_ones() -> None:
     with pytest.raises(ConfigError, match=f"name one of {', '.join(SPACES)}, or a YAML file"):
         open_space("defualt", CONFIG)

@@ -19,9 +19,9 @@ from rayrank.core.overrides import apply, build
 from rayrank.data.digests import digested
 from rayrank.training.ray_train import CHECKPOINTS
 from tune import plots, results
-from tune.busy import Busy
+from tune.gpu_usage import GpuUsage
 from tune.spaces import Changes, Space, open_space
-from tune.study import FILE, Record, add_busy, best, num_told, open_storage, open_study, records, trainings
+from tune.study import FILE, Record, add_gpu_usage, best, num_ended, open_storage, open_study, records, trainings
 from tune.sweep import run
 
 
@@ -29,13 +29,13 @@ def record(number: int, dev: float | None, state: str = "finished", **changes: A
     return Record(number, state, {key.replace("__", "."): value for key, value in changes.items()}, dev)
 
 
-def test_a_study_is_the_same_after_its_driver_was_killed(study: Study, folder: Artifact) -> None:
+def test_a_reopened_study_has_the_same_trials(study: Study, folder: Artifact) -> None:
     again = open_study(open_storage(folder), cost=False)
     assert records(again) == records(study)
-    assert num_told(again) == 7
+    assert num_ended(again) == 7
 
 
-def test_trials_are_shown_as_what_became_of_them(study: Study) -> None:
+def test_records_have_the_state_the_dev_metric_and_the_reason_of_each_trial(study: Study) -> None:
     found = records(study)
     assert [record.state for record in found] == ["finished"] * 5 + ["stopped early", "failed", "running"]
     assert [record.dev for record in found] == [0.41, 0.40, 0.44, 0.43, 0.42, 0.2, None, None]
@@ -49,7 +49,7 @@ def test_the_best_is_a_finished_trial() -> None:
     assert best(found[3:]) is None
 
 
-def test_settings_with_several_seeds_are_judged_by_their_mean() -> None:
+def test_settings_with_several_seeds_are_compared_by_their_mean() -> None:
     found = [
         record(0, 0.50, training__seed=13, listwise__negatives=1),
         record(1, 0.10, training__seed=14, listwise__negatives=1),
@@ -61,18 +61,18 @@ def test_settings_with_several_seeds_are_judged_by_their_mean() -> None:
     assert winner.changes["listwise.negatives"] == 2
 
 
-def test_settings_drawn_again_are_one_training(space: Space, config: PipelineConfig) -> None:
+def test_trials_with_equal_settings_count_as_one_training(space: Space, config: PipelineConfig) -> None:
     found = [record(number, 0.4, listwise__negatives=3, listwise__lr=1e-4) for number in range(3)]
 
     assert "mean of" not in results.findings(found, space, config)[0]
     assert trainings(found) == found[:1]
 
 
-def test_trials_that_all_measure_the_same_have_their_page(
+def test_trials_with_equal_results_have_a_report_without_importances(
     folder: Artifact, space: Space, config: PipelineConfig, tmp_path: Path
 ) -> None:
     study = open_study(open_storage(folder), cost=False)
-    for _ in range(plots.ENOUGH + 1):
+    for _ in range(plots.MIN_TRIALS + 1):
         trial = study.ask()
         space.suggest(trial)
         study.tell(trial, 1.0)
@@ -83,7 +83,7 @@ def test_trials_that_all_measure_the_same_have_their_page(
     assert not folder.exists("plots/importances.png")
 
 
-def test_best_yaml_is_the_trial_as_a_configuration(study: Study, config: PipelineConfig, tmp_path: Path) -> None:
+def test_best_yaml_is_the_configuration_of_the_best_trial(study: Study, config: PipelineConfig, tmp_path: Path) -> None:
     config = apply(config.model_dump(), {"candidates.depth": 7, "resources.train_cpus": 1, "encoder.layers": None})
     winner = best(records(study))
     assert winner is not None
@@ -97,14 +97,12 @@ def test_best_yaml_is_the_trial_as_a_configuration(study: Study, config: Pipelin
     assert "listwise.lr: " in file.read_text().split("dataset:")[0]
 
 
-def test_everything_is_written_and_the_page_needs_nothing_else(
+def test_all_results_are_written_and_the_report_is_self_contained(
     study: Study, folder: Artifact, space: Space, config: PipelineConfig, tmp_path: Path
 ) -> None:
     lines = results.write(folder, study, space, config, Store(str(tmp_path)))
 
-    assert lines[0].startswith(
-        "best: trial 2, dev MRR@10 0.4400, the settings as they were 0.4100: listwise.negatives="
-    )
+    assert lines[0].startswith("best: trial 2, dev MRR@10 0.4400, unchanged settings 0.4100: listwise.negatives=")
     name, changes = changes_of(shlex.split(lines[1])[-1])
     winner = best(records(study))
     assert winner is not None
@@ -127,38 +125,38 @@ def test_everything_is_written_and_the_page_needs_nothing_else(
     assert "nan" in table[6]["reason"]
 
 
-def test_settings_that_stay_the_best_are_not_compared_with_themselves(space: Space, config: PipelineConfig) -> None:
-    (own,) = space.points(config)
+def test_unchanged_settings_that_are_the_best_are_not_compared_again(space: Space, config: PipelineConfig) -> None:
+    (own,) = space.initial_points(config)
     assert not any("jobs.ablate" in line for line in results.findings([Record(0, "finished", own, 0.4)], space, config))
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "ending"),
     [
         ({"noise.threshold": 0.99997, "listwise.max_steps": None}, "--row 'best: noise.threshold=0.99997'"),
         ({"noise.threshold": 0.6, "listwise.epochs": 7}, "--row 'best: listwise.epochs=7'"),
         ({"encoder.layers": None}, "train it again with --config best.yaml --set training.seed=14"),
     ],
 )
-def test_how_to_compare_the_best_again_names_what_it_changes_to_the_last_digit(
-    changes: Changes, told: str, config: PipelineConfig
+def test_the_advice_to_compare_again_has_the_exact_settings_that_differ(
+    changes: Changes, ending: str, config: PipelineConfig
 ) -> None:
     config = apply(config.model_dump(), {"encoder.layers": 2})
     space = Space("some", dict.fromkeys(changes, CategoricalDistribution([1])))
-    assert results.findings([Record(0, "finished", changes, 0.4)], space, config)[1].endswith(told)
+    assert results.findings([Record(0, "finished", changes, 0.4)], space, config)[1].endswith(ending)
 
 
-def test_what_every_start_saw_of_the_gpus_counts(
+def test_gpu_usage_is_summed_over_all_starts(
     study: Study, folder: Artifact, space: Space, config: PipelineConfig
 ) -> None:
     assert not any("GPU" in line for line in results.write(folder, study, space, config, Store(folder.root)))
-    add_busy(study, Busy(3.0, 4))
-    add_busy(study, Busy(0.0, 0))
-    add_busy(study, Busy(1.0, 4))
-    assert "GPUs: busy 50% of 8 looks a second apart" in results.write(folder, study, space, config, Store(folder.root))
+    add_gpu_usage(study, GpuUsage(3.0, 4))
+    add_gpu_usage(study, GpuUsage(0.0, 0))
+    add_gpu_usage(study, GpuUsage(1.0, 4))
+    assert "GPU utilization: 50% in 8 samples" in results.write(folder, study, space, config, Store(folder.root))
 
 
-def test_a_grid_that_tries_everything_has_no_curve_of_a_search(
+def test_a_grid_has_no_plot_of_the_best_so_far(
     study: Study, folder: Artifact, space: Space, config: PipelineConfig
 ) -> None:
     results.write(folder, study, replace(space, grid=True), config, Store(folder.root))
@@ -167,7 +165,9 @@ def test_a_grid_that_tries_everything_has_no_curve_of_a_search(
     assert not folder.exists("plots/best_so_far.png")
 
 
-def test_a_sweep_without_a_finished_trial_says_why(folder: Artifact, space: Space, config: PipelineConfig) -> None:
+def test_a_sweep_without_a_finished_trial_lists_the_reasons(
+    folder: Artifact, space: Space, config: PipelineConfig
+) -> None:
     study = open_study(open_storage(folder), cost=False)
     trial = study.ask()
     space.suggest(trial)
@@ -180,9 +180,7 @@ def test_a_sweep_without_a_finished_trial_says_why(folder: Artifact, space: Spac
     assert not folder.exists("best.yaml")
 
 
-def test_two_aims_have_a_front_of_trials_that_no_other_beats_in_both(
-    folder: Artifact, space: Space, config: PipelineConfig
-) -> None:
+def test_two_objectives_have_a_pareto_front(folder: Artifact, space: Space, config: PipelineConfig) -> None:
     study = open_study(open_storage(folder), cost=True)
     for values in ([0.4, 20.0], [0.5, 40.0], [0.3, 50.0]):
         trial = study.ask()
@@ -192,7 +190,7 @@ def test_two_aims_have_a_front_of_trials_that_no_other_beats_in_both(
 
     lines = results.write(folder, study, space, config, Store(folder.root))
 
-    assert "no other is both better and faster: trial 0 (0.4000, 20 ms), trial 1 (0.5000, 40 ms)" in lines
+    assert "Pareto front: trial 0 (0.4000, 20 ms), trial 1 (0.5000, 40 ms)" in lines
     assert folder.exists("plots/pareto.png")
     rows = pq.read_table(folder.path("trials.parquet")).to_pylist()
     assert [row["ms_per_query"] for row in rows] == [20.0, 40.0, 50.0, None]
@@ -212,22 +210,22 @@ def test_a_sweep_names_the_metric_that_it_was_selected_by(
     assert "dev nDCG@10 0.4400" in lines[0]
     assert "dev nDCG@10" in pq.read_table(folder.path("trials.parquet")).column_names
     assert results.table_lines(records(study), [], "nDCG@10")[0][2] == "dev nDCG@10"
-    assert results.place(space, by_gain, False, Store(folder.root)) != results.place(
+    assert results.sweep_folder(space, by_gain, False, Store(folder.root)) != results.sweep_folder(
         space, config, False, Store(folder.root)
     )
 
 
-def test_one_aim_has_no_front(study: Study, space: Space) -> None:
+def test_one_objective_has_no_pareto_front(study: Study, space: Space) -> None:
     table = results.trials_table(records(study), list(space.dimensions), "MRR@10", study)
     assert table["pareto"].null_count == len(table)
     assert "ms per query" not in results.table_lines(records(study), [], "MRR@10")[0]
 
 
-def test_a_start_that_finds_all_trials_told_removes_what_a_killed_one_left(
+def test_a_start_without_remaining_trials_removes_the_files_of_a_killed_one(
     study: Study, folder: Artifact, space: Space, config: PipelineConfig, tmp_path: Path
 ) -> None:
     store = Store(str(tmp_path))
-    place = results.place(space, config, cost=False, store=store)
+    place = results.sweep_folder(space, config, cost=False, store=store)
     Path(place.path("tune")).mkdir(parents=True)
     Path(folder.path(FILE)).rename(place.path(FILE))
     left = {}
@@ -249,30 +247,32 @@ def test_a_start_that_finds_all_trials_told_removes_what_a_killed_one_left(
     assert not place.exists("tune")
 
 
-def test_what_a_threshold_removes_is_what_scores_above_it() -> None:
+def test_a_threshold_removes_the_negatives_that_score_above_it() -> None:
     histogram = {"edges": [0.0, 0.5, 1.0], "negatives": [75, 25]}
     assert plots.removed_shares(histogram) == ([0.0, 0.5, 1.0], [1.0, 0.25, 0.0])
 
 
-def test_the_interval_of_a_few_trainings_is_students() -> None:
+def test_the_interval_of_a_few_trainings_uses_students_t() -> None:
     # Three values with mean 2 and standard error 0.5774; t(0.975, 2) = 4.3027.
     assert plots.half_intervals([[1.0, 2.0, 3.0]]) == pytest.approx([2.4841], abs=1e-4)
 
 
-def test_trainings_of_all_groups_say_together_how_much_trainings_differ() -> None:
-    # Squares of 2 + 8 + 0 over 2 + 2 + 0 degrees of freedom; t(0.975, 4) = 2.7764.
+def test_the_variance_is_pooled_over_all_groups() -> None:
+    # Sums of squares 2 + 8 + 0 over 2 + 2 + 0 degrees of freedom; t(0.975, 4) = 2.7764.
     halves = plots.half_intervals([[1.0, 2.0, 3.0], [10.0, 12.0, 14.0], [7.0]])
     assert halves == pytest.approx([2.5346, 2.5346, 4.3900], abs=1e-4)
     assert plots.half_intervals([[1.0], [2.0]]) == []
 
 
-def test_the_live_table_names_the_best_and_leaves_old_trials_out(study: Study, space: Space) -> None:
+def test_the_live_table_has_the_best_and_the_latest_trials(study: Study, space: Space) -> None:
     table = results.live_table(study, list(space.dimensions), "MRR@10", trials=9, most=3)
-    assert table.title == "7 of 9 trials over; best: trial 2, 0.4400"
+    assert table.title == "7 of 9 trials ended; best: trial 2, 0.4400"
     assert table.row_count == 3
 
 
-def test_a_sweep_over_folders_has_another_place_when_one_has_changed(config: PipelineConfig, tmp_path: Path) -> None:
+def test_a_sweep_over_encoder_folders_has_another_folder_when_their_files_change(
+    config: PipelineConfig, tmp_path: Path
+) -> None:
     places, store = [], Store(str(tmp_path / "storage"))
     for content in ("one", "other"):
         for name in "ab":
@@ -281,16 +281,16 @@ def test_a_sweep_over_folders_has_another_place_when_one_has_changed(config: Pip
         file = tmp_path / "space.yaml"
         file.write_text(f"encoder.name: [{tmp_path / 'a'}, {tmp_path / 'b'}]")
         digested(config)  # as a job does at its start
-        places.append(results.place(open_space(str(file), config), config, False, store).key)
+        places.append(results.sweep_folder(open_space(str(file), config), config, False, store).key)
 
     assert places[0] != places[1]
 
 
-def test_the_same_sweep_has_the_same_place_however_many_trials(config: PipelineConfig, tmp_path: Path) -> None:
+def test_the_folder_of_a_sweep_does_not_depend_on_resources(config: PipelineConfig, tmp_path: Path) -> None:
     space = open_space("default", config)
     store = Store(str(tmp_path))
-    assert results.place(space, config, False, store) == results.place(
+    assert results.sweep_folder(space, config, False, store) == results.sweep_folder(
         open_space("default", config), apply(config.model_dump(), {"resources.train_cpus": 1}), False, store
     )
     other = apply(config.model_dump(), {"listwise.epochs": 2})
-    assert results.place(space, config, False, store) != results.place(space, other, False, store)
+    assert results.sweep_folder(space, config, False, store) != results.sweep_folder(space, other, False, store)

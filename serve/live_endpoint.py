@@ -1,0 +1,62 @@
+"""An HTTP client of the live endpoint, which asks it for the scores of replayed queries."""
+
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+from rayrank.core.errors import ConfigError
+from serve.config import KEYS
+from serve.replays import Replay
+
+ATTEMPTS, LONGEST_WAIT_S = 8, 5.0
+"""Attempts on a busy endpoint, and the longest wait between two of them in seconds."""
+
+
+class Endpoint:
+    """A client of the live endpoint; it uses the first API key of the environment variable."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        key = os.environ.get(KEYS, "").split(",")[0].strip()
+        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+
+    def scores(self, replay: Replay) -> list[float]:
+        """Return the logit of each passage."""
+        body = {"query": replay.query, "documents": list(replay.passages), "raw_scores": True}
+        if replay.query_type:
+            body["query_type"] = replay.query_type
+        found = {result["index"]: result["relevance_score"] for result in self._send("/v1/rerank", body)["results"]}
+        return [float(found[place]) for place in range(len(replay.passages))]
+
+    def is_exact(self) -> bool:
+        """Return whether the endpoint computes in float32 on a CPU, as the check of golden scores does."""
+        info = self._send("/info")
+        return bool(info["backend"] == "torch" and info["device"] == "cpu")
+
+    def first_stage_weight(self) -> float:
+        """Return the weight of first-stage scores, or 0 for an endpoint of a version that does not report it."""
+        return float(self._send("/info").get("first_stage_weight", 0))
+
+    def _send(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, data, self._headers)
+        for attempt in range(ATTEMPTS):
+            try:
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    return json.load(answer)
+            except urllib.error.HTTPError as error:
+                if error.code not in (429, 503) or attempt == ATTEMPTS - 1:
+                    detail = error.read(300).decode(errors="replace")
+                    raise self._unusable(f"it answers {error.code}, {detail}") from None
+                time.sleep(min(float(error.headers.get("Retry-After") or 1), LONGEST_WAIT_S))
+            except (OSError, ValueError) as error:
+                raise self._unusable(str(getattr(error, "reason", error))) from None
+        raise AssertionError
+
+    def _unusable(self, reason: str) -> ConfigError:
+        return ConfigError(
+            f"--endpoint {self._url} cannot be compared with: {reason}; name the live endpoint, or --force."
+        )

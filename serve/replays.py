@@ -1,0 +1,84 @@
+"""Queries that are replayed to compare two models: from a JSONL file, or from the golden pairs of an export."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rayrank.bundle.golden import GoldenPair
+from rayrank.core.errors import DatasetError
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A query and its candidates from an earlier request, with judgments if there are any."""
+
+    query: str
+    passages: Sequence[str]
+    query_type: str | None = None
+    relevance: Sequence[int] | None = None
+    first_stage_scores: Sequence[float] | None = None
+
+
+def golden_replays(pairs: Sequence[GoldenPair]) -> list[Replay]:
+    """Return the golden pairs grouped by query."""
+    queries: dict[tuple[str, str | None], list[str]] = {}
+    for pair in pairs:
+        queries.setdefault((pair.query, pair.query_type), []).append(pair.passage)
+    return [Replay(query, passages, kind) for (query, kind), passages in queries.items()]
+
+
+def read_replays(file: str, judgments: str | None) -> list[Replay]:
+    """Return the queries of a JSONL file, with judgments from its lines or from a TREC qrels file."""
+    judged = dict(_judgments(judgments)) if judgments else None
+    replays = []
+    for number, line in _lines(file, "--queries"):
+        try:
+            replays.append(_replay(json.loads(line), judged))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise DatasetError(
+                f'--queries {file}, line {number} cannot be read: {reason}; write {{"query": ..., "documents": [...]}}.'
+            ) from None
+    if not replays:
+        raise DatasetError(f"--queries {file} has no queries: write one per line.")
+    return replays
+
+
+def _replay(entry: dict[str, Any], judged: dict[tuple[str, str], int] | None) -> Replay:
+    documents, relevance = entry["documents"], entry.get("relevance")
+    texts = [document if isinstance(document, str) else str(document["text"]) for document in documents]
+    if not texts:
+        raise ValueError("documents is empty")
+    if judged is not None:
+        query_id = str(entry["query_id"])
+        relevance = [judged.get((query_id, str(document["id"])), 0) for document in documents]
+    first = entry.get("first_stage_scores")
+    for name, values in (("relevance", relevance), ("first_stage_scores", first)):
+        if values is not None and len(values) != len(texts):
+            raise ValueError(f"{name} has {len(values)} values for {len(texts)} documents")
+    return Replay(
+        str(entry["query"]), texts, entry.get("query_type"),
+        relevance and [int(each) for each in relevance], first and [float(each) for each in first],
+    )  # fmt: skip
+
+
+def _judgments(file: str) -> Iterator[tuple[tuple[str, str], int]]:
+    for number, line in _lines(file, "--judgments"):
+        try:
+            query_id, _, passage_id, relevance = line.split()
+            yield (query_id, passage_id), int(relevance)
+        except ValueError:
+            raise DatasetError(
+                f"--judgments {file}, line {number} cannot be read: write `query_id 0 passage_id relevance`."
+            ) from None
+
+
+def _lines(file: str, option: str) -> Iterator[tuple[int, str]]:
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise DatasetError(f"{option} {file} cannot be read: {reason}; name another file.") from None
+    return ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip())
