@@ -52,10 +52,12 @@ def reference(
 @pytest.mark.parametrize(
     ("name", "first", "settings"),
     [
-        ("vaswani", CandidatesConfig(depth=1000, partition_queries=40), IndexConfig()),
-        ("cacm", CandidatesConfig(depth=100), IndexConfig()),
+        pytest.param(
+            "vaswani", CandidatesConfig(depth=1000, partition_queries=40), IndexConfig(), marks=pytest.mark.slow
+        ),
+        pytest.param("cacm", CandidatesConfig(depth=100), IndexConfig(), marks=pytest.mark.slow),
         ("cacm", CandidatesConfig(depth=50, k1=1.2, b=0.75), IndexConfig(stemmer="krovetz", stopwords="none")),
-        ("cacm", CandidatesConfig(depth=50), IndexConfig(stemmer="none")),
+        pytest.param("cacm", CandidatesConfig(depth=50), IndexConfig(stemmer="none"), marks=pytest.mark.slow),
     ],
 )
 def test_scores_and_order_equal_pyserinis_own_searcher(

@@ -186,6 +186,7 @@ def test_a_server_in_trouble_is_told_in_plain_words(page: Page, answer: dict | N
     expect(page.get_by_role("alert")).to_contain_text(told)
 
 
+@pytest.mark.slow
 def test_a_key_is_asked_for_when_the_server_wants_one(browser: Browser, closed: str) -> None:
     with opened(browser, closed) as page:
         expect(page.get_by_role("alert")).to_contain_text("The server asks for an API key.")
@@ -202,6 +203,7 @@ def test_a_key_is_asked_for_when_the_server_wants_one(browser: Browser, closed: 
         expect(page.get_by_label("retrieve them from the index")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_retrieved_passages_move_from_the_order_of_the_first_stage(browser: Browser, closed: str) -> None:
     request = {"query": "where is the lighthouse", "depth": 7}
     found = httpx.post(f"{closed}search", json=request, headers={"Authorization": "Bearer sesame"}).json()["results"]
