@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,9 @@ def run_task(
 def _attempt(arguments: Arguments, prepare: Callable[[PipelineConfig], Work], extra: Sequence[str]) -> None:
     """Read the whole command line, and only then create the storage folder and the log, and work."""
     log_file = "no log, which was not open yet"
+    if isinstance(sys.__stdout__, TextIOWrapper):
+        # A path may hold bytes that are no text; they must not keep the user from the summary.
+        sys.__stdout__.reconfigure(errors="backslashreplace")
     try:
         _check_json(arguments.json)
         _check_storage(arguments.storage)
@@ -143,10 +147,13 @@ def _check_json(file: str | None) -> None:
     if file is None:
         return
     path = Path(file)
-    if path.is_dir():
-        raise StorageError(f"--json {file} cannot be written: it is a folder; name a file.")
-    if not path.parent.is_dir():
-        raise StorageError(f"--json {file} cannot be written: there is no folder {path.parent}; make it first.")
+    try:
+        if path.is_dir():
+            raise StorageError(f"--json {file} cannot be written: it is a folder; name a file.")
+        if not path.parent.is_dir():
+            raise StorageError(f"--json {file} cannot be written: there is no folder {path.parent}; make it first.")
+    except OSError as error:
+        raise StorageError(f"--json {file} cannot be written: {error.strerror}; name another file.") from None
 
 
 def _write_json(file: str | None, summary: dict[str, Any]) -> None:

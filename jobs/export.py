@@ -97,7 +97,10 @@ def check_place(output: str) -> None:
     """Refuse a folder that is not empty, and a relative one in a submitted job, whose working directory Ray deletes."""
     from rayrank.bundle.export import check_output
 
-    check_output(output)
+    try:
+        check_output(output)
+    except OSError as error:
+        raise StorageError(f"--output {output} cannot be written: {error.strerror}; name another folder.") from None
     if os.environ.get("RAY_ADDRESS") and not Path(output).is_absolute():
         raise StorageError(f"--output {output} is a relative path: a job on a cluster needs an absolute one.")
 

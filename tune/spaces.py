@@ -20,7 +20,7 @@ from optuna.trial import Trial
 from rayrank.core import flow
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
-from rayrank.core.overrides import TextLoader
+from rayrank.core.overrides import TextLoader, yaml_reason
 from rayrank.data.digests import varied
 
 Changes = dict[str, Any]
@@ -110,8 +110,8 @@ def _from_file(name: str) -> Mapping[Any, Any]:
         raise ConfigError(
             f"--space {name} cannot be read: {error.strerror}; name one of {known}, or a YAML file."
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--space {name} is not YAML: {' '.join(str(error).split())}.") from None
+    except (yaml.YAMLError, ValueError, AttributeError) as error:
+        raise ConfigError(f"--space {name} is not YAML: {yaml_reason(error)}.") from None
     if not isinstance(content, dict) or not content:
         raise ConfigError(
             f"--space {name} must map settings to values, as in 'listwise.lr: {{low: 1e-6, high: 1e-4, log: true}}'."

@@ -24,7 +24,14 @@ def start_ray() -> None:
         _join(address, quiet)
     else:
         say("starting Ray on this machine")
-        ray.init(address="local", include_dashboard=False, **quiet)
+        try:
+            ray.init(address="local", include_dashboard=False, **quiet)
+        except Exception as error:  # Ray raises a bare Exception if its processes do not start in time
+            reason = str(error).strip().split("\n")[0].rstrip(".")
+            raise ConfigError(
+                f"Ray cannot be started on this machine: {reason}; try again when the machine is less busy, or name a "
+                f"running cluster in RAY_ADDRESS."
+            ) from error
     ray.data.DataContext.get_current().enable_progress_bars = False
     for name in ("ray", "ray.data", "ray.serve", "ray.train", "ray.tune"):
         logger = logging.getLogger(name)

@@ -196,8 +196,10 @@ class Store:
 
 
 def check_root(root: str) -> None:
-    """Raise if a storage root is of no known protocol or lies below a file; nothing is created."""
+    """Raise if a storage root is empty, of no known protocol, or below a file; nothing is created."""
     try:
+        if not root.strip():
+            raise ValueError("it is empty")
         filesystem, path = fsspec.url_to_fs(root)
         if isinstance(filesystem, LocalFileSystem):
             place = Path(path).absolute()

@@ -205,7 +205,7 @@ class EvaluateConfig(Section):
     fingerprint: str = Field(default="", description="digest of the run files, filled in when a run starts")
     resamples: int = Field(default=10_000, ge=100, description="of the bootstrap and of the randomisation test")
     test: Literal["randomisation", "t"] = "randomisation"
-    seed: int = 13
+    seed: int = Field(default=13, ge=0)
 
 
 class ScorerConfig(Section):

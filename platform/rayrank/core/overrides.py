@@ -108,14 +108,15 @@ def _change_named(entries: dict[str, Any], key: str, value: Any) -> None:
 def _from_file(file: str) -> dict[str, Any]:
     try:
         content = yaml.load(Path(file).read_text(encoding="utf-8"), TextLoader) or {}
+        if isinstance(content, dict):
+            return dict(flatten(content))
     except OSError as error:
         raise ConfigError(f"--config {file} cannot be read: {error.strerror}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"--config {file} is not YAML: {reason}.") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"--config {file} must map sections to settings, as in 'candidates: {{depth: 100}}'.")
-    return dict(flatten(content))
+    except RecursionError:
+        raise ConfigError(f"--config {file} cannot be used: a section contains itself.") from None
+    except (yaml.YAMLError, ValueError, AttributeError) as error:
+        raise ConfigError(f"--config {file} is not YAML: {yaml_reason(error)}.") from None
+    raise ConfigError(f"--config {file} must map sections to settings, as in 'candidates: {{depth: 100}}'.")
 
 
 def flatten(content: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -130,8 +131,16 @@ def flatten(content: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str,
 def _value(assignment: str, text: str) -> Any:
     try:
         return yaml.load(text, TextLoader) if text.strip() else ""
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, AttributeError):
         raise ConfigError(f"--set {assignment} has a value that is not YAML: put quotes around it.") from None
+
+
+def yaml_reason(error: Exception) -> str:
+    """Return why a text cannot be read as YAML, on one line."""
+    if isinstance(error, yaml.YAMLError | UnicodeDecodeError):
+        return " ".join(str(error).split()).rstrip(".")
+    # PyYAML lets the errors of int() and of its date parser through.
+    return "a value does not have the type that its !! tag names"
 
 
 def _unknown(key: str, known: set[str], model: type[BaseModel]) -> str:

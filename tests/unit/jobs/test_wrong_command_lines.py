@@ -27,6 +27,37 @@ WRONG = [
     ("tune.sweep", ["--set", "listwise.enabled=false"], "leaves a sweep nothing to train"),
     ("jobs.train_query_types", ["--test", "none.txt"], "--test=none.txt does not exist"),
 ]
+LONG = "a" * 300
+WRONG += [
+    ("jobs.build_corpus", ["--config", "recursion.yaml"], "--config recursion.yaml cannot be used: a section contains"),
+    (
+        "jobs.build_corpus",
+        ["--config", "number.yaml"],
+        "--config number.yaml is not YAML: a value does not have",
+    ),
+    ("jobs.build_corpus", ["--config", "date.yaml"], "--config date.yaml is not YAML: a value does not have the type"),
+    ("jobs.build_corpus", ["--set", "candidates.depth=!!timestamp x"], "has a value that is not YAML"),
+    ("tune.sweep", ["--space", "number.yaml"], "--space number.yaml is not YAML: a value does not have the type"),
+    ("jobs.build_corpus", ["--json", f"/tmp/{LONG}"], "cannot be written: File name too long"),
+    ("jobs.build_corpus", ["--storage", ""], "cannot be written: it is empty"),
+    ("jobs.build_corpus", ["--storage", "file"], "cannot be written: "),
+    ("jobs.build_corpus", ["--storage", f"/tmp/{LONG}"], "cannot be written: File name too long"),
+    ("jobs.export", ["--output", f"/tmp/{LONG}"], "cannot be written: File name too long"),
+    ("jobs.build_corpus", ["--dataset", "beir:~nobody-has-this-name/x"], "nobody-has-this-name/x does not exist"),
+    ("jobs.build_corpus", ["--dataset", "beir:http://127.0.0.1:9/x"], "cannot be reached: Cannot connect to host"),
+    ("jobs.build_corpus", ["--dataset", "beir:zip://x::none.zip"], "cannot be reached: "),
+    ("jobs.build_corpus", ["--dataset", "msmarco-qa:dev.json.zip"], "dev.json.zip is not a whole compressed file"),
+    ("jobs.build_corpus", ["--set", f"encoder.name=/{LONG}"], "cannot be found: there is no folder"),
+    ("jobs.evaluate", ["--set", "evaluate.seed=-1"], "evaluate.seed=-1 cannot be used"),
+    ("jobs.evaluate", ["--run", LONG], "cannot be read: File name too long"),
+]
+FILES = {
+    "file": "",
+    "recursion.yaml": "candidates: &section {depth: *section}",
+    "number.yaml": "listwise.lr: !!int x",
+    "date.yaml": "listwise.lr: !!timestamp x",
+    "dev.json.zip": "no archive",
+}
 REQUIRED = {"jobs.export": ["--output", "new"], "jobs.promote": ["--to", "http://127.0.0.1:9"]}
 
 
@@ -40,7 +71,8 @@ def test_a_wrong_command_line_creates_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").touch()
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
     monkeypatch.setattr(sys, "argv", [job, *REQUIRED.get(job, []), "--storage", "storage", *options])
 
     with pytest.raises(SystemExit) as caught:
@@ -50,4 +82,4 @@ def test_a_wrong_command_line_creates_nothing(
     said = capsys.readouterr().err
     assert sentence in said
     assert "Traceback" not in said
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert {path.name for path in tmp_path.iterdir()} == set(FILES)

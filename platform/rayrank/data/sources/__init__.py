@@ -9,7 +9,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from rayrank.core.config import TYPE_FIELD, DatasetConfig
-from rayrank.core.errors import ConfigError, DatasetError
+from rayrank.core.errors import ConfigError, DatasetError, RayrankError
 from rayrank.core.paths import absolute_path
 from rayrank.core.progress import progress
 from rayrank.data.sources.beir import Beir
@@ -50,11 +50,14 @@ def open_source(config: DatasetConfig) -> Source:
         raise DatasetError(f"The dataset {config.source!r} is not one of demo, {forms}: change --dataset.")
     try:
         fsspec.url_to_fs(path)
-    except (ValueError, ImportError) as error:
+        return Beir(path, config.type_field) if kind == "beir" else KINDS[kind](path)
+    except RayrankError:
+        raise
+    except Exception as error:  # every storage has its own, such as a host that does not answer
+        # A fault of ours in reading local files should be seen whole.
+        if "://" not in path and not isinstance(error, OSError | ImportError):
+            raise
         raise DatasetError(f"The dataset {config.source} cannot be reached: {error}; change --dataset.") from None
-    if kind == "beir":
-        return Beir(path, config.type_field)
-    return KINDS[kind](path)
 
 
 def absolute(source: str) -> str:

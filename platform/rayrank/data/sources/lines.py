@@ -2,6 +2,7 @@
 
 import gzip
 import lzma
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,7 +47,7 @@ def opened(path: str) -> Iterator[IO[bytes]]:
             yield stream
     except FileNotFoundError:
         raise DatasetError(f"The file {path} does not exist: check the path after --dataset.") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
         raise DatasetError(f"The file {path} is not a whole compressed file: {error}.") from None
     except OSError as error:
         raise DatasetError(f"The file {path} cannot be read: {error.strerror or error}.") from None
