@@ -17,7 +17,7 @@ demo: $(READY)
 	$(BIN)/python -m jobs.run_pipeline --preset demo --dataset demo --storage .rayrank
 
 # Two processes share the tests, longest first; then one process runs the tests that measure time.
-TOGETHER := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+TOGETHER := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 ALONE := $(BIN)/python -m pytest
 test: $(READY)
 	$(TOGETHER) -m "not timed and not slow"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadGroupScheduling
+from xdist.scheduler import LoadFileScheduling
 
 # Ray Train polls its workers for checkpoints at this interval, and a short training mostly waits for the poll.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
@@ -24,32 +24,25 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
-COSTLY = ("trained", "serving")
-"""Fixtures that take up to a minute: all tests that use one run in one process, and before the other tests."""
+SHARING = ("tests/cluster/", "tests/serve/")
+"""Folders whose tests share one Ray: each folder runs in one process, and before the other tests."""
 
 
-class ByFixture(LoadGroupScheduling):
-    """Sends the tests of a costly fixture, and otherwise the tests of a file, to the same process."""
+class ByFolder(LoadFileScheduling):
+    """Sends the tests of a folder that shares a Ray, and otherwise the tests of a file, to the same process."""
 
     def _split_scope(self, nodeid: str) -> str:
-        group = str(super()._split_scope(nodeid))
-        return nodeid.split("::")[0] if group == nodeid else group
+        file = str(super()._split_scope(nodeid))
+        return next((folder for folder in SHARING if file.startswith(folder)), file)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadGroupScheduling | None:
-    return ByFixture(config, log) if config.getoption("dist") == "loadgroup" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return ByFolder(config, log) if config.getoption("dist") == "loadfile" else None
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def place(item: pytest.Item) -> int:
-        used = getattr(item, "fixturenames", ())
-        return next((place for place, name in enumerate(COSTLY) if name in used), len(COSTLY))
-
-    items.sort(key=place)
-    for item in items:
-        for name in COSTLY[place(item) :][:1]:
-            item.add_marker(pytest.mark.xdist_group(name))
+    # The longest groups first, so that both processes end at about the same time.
+    items.sort(key=lambda item: not item.nodeid.startswith(SHARING))
 
 
 @pytest.fixture(scope="session")

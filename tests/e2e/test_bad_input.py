@@ -94,17 +94,26 @@ def without_ray() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
 
 
+# A process of its own: the process of the tests may have a Ray of other tests.
+HEAD = """
+import json, os, sys, ray
+from rayrank.stages.cluster import start_ray
+start_ray()
+# Ray puts the authentication that it chooses into the environment.
+chosen = {key: value for key, value in os.environ.items() if key.startswith("RAY_")}
+print(json.dumps({**chosen, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}), flush=True)
+sys.stdin.read()
+"""
+
+
 @pytest.fixture(scope="module")
 def joining() -> Iterator[dict[str, str]]:
     """The variables of jobs that join one Ray instead of starting one each."""
-    import ray
-    from rayrank.stages.cluster import start_ray
-
-    start_ray()
-    # Ray puts the authentication that it chooses into the environment.
-    chosen = {key: value for key, value in os.environ.items() if key.startswith("RAY_")}
-    yield {**chosen, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
-    ray.shutdown()
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    # At the end its standard input is closed, and with it ends the process and its Ray.
+    with subprocess.Popen([sys.executable, "-c", HEAD], cwd=ROOT, env=without_ray(), **pipes) as process:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())
 
 
 def assert_one_sentence(answer: Answer, *fragments: object) -> None:

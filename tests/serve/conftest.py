@@ -81,8 +81,7 @@ def index_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# Scope `package`, because tests of other folders start their own Ray in the same process.
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def serving() -> Iterator[str]:
     """The URL of a Ray Serve without an application."""
     port = free_port()
@@ -93,7 +92,7 @@ def serving() -> Iterator[str]:
     ray.shutdown()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def server(serving: str, model_folder: Path) -> str:
     """The base URL of an endpoint with the tiny model."""
     serve.run(build({"model": str(model_folder)}), name="server", route_prefix="/")
