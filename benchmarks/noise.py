@@ -80,7 +80,7 @@ def prepared(arguments: argparse.Namespace, folder: Path) -> tuple[PipelineConfi
     words = word_table(tokenizer_of(config, store))
     model = Reranker(load_encoder(config.encoder, words, config.strm), num_outputs=2)
     pointwise = store.artifact("pointwise", config)
-    save(pointwise, model.encoder.base.config, model.state_dict())
+    save(pointwise, model.encoder.base.config, model.state_dict(), model.description())
     store.finish(pointwise, config, time.monotonic(), {})
     return config, store
 
@@ -131,7 +131,7 @@ def scorer_rate(config: PipelineConfig, store: Store, count: int) -> tuple[float
     """Return the pairs per second of the scorer in this process, and the mean length of a pair."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     words, inputs = word_table(tokenizer_of(config, store)), inputs_of(config, store, {})
-    model = load_reranker(store.require("pointwise", config), config, words).to(device)
+    model = load_reranker(store.require("pointwise", config), config.strm, words).to(device)
     compile_for_scoring(model)
     scorer, candidates = Scorer(model, inputs.texts), store.require("candidates", config)
     rows = candidates.read_table(candidates.names("train")[0], ["query_id", "passage_id"])

@@ -31,7 +31,7 @@ def run(output: str, chosen: str | None, license_name: str, config: PipelineConf
     name = _ranker(chosen, config)
     artifact = store.require(model_stage(name, config), config)
     tokenizer = load_tokenizer(store.require("corpus", config).local("tokenizer"))
-    model = load_reranker(artifact, config, word_table(tokenizer))
+    model = load_reranker(artifact, config.strm, word_table(tokenizer))
     origin = gather(name, config, store, license_name)
     types, weight = list(origin.query_types.get("types", {})), first_stage_weight(name, config, store)
     settings = settings_of(model, config.input, config.query_types, types, weight or 0.0)

@@ -200,7 +200,7 @@ class ServedModel:
         return Scorer(self._exported.model, nothing, tokens)
 
     def _warm_up(self) -> None:
-        """Score a full batch (on a GPU) and a single pair, so that kernels are compiled before the first request."""
+        """Score a full batch, if on a GPU, and a single pair, so that kernels are compiled before the first request."""
         inputs = self._inputs(Ask("a first query", ["a first passage"]))
         if self._on_gpu:
             self._begin(inputs.pairs * max(1, self._scorer.tokens // inputs.lengths[0]))()
@@ -216,7 +216,7 @@ class ServedModel:
         self._scorer = self._scorer.with_texts(texts)
         query_rows = np.array([rows[id(prefix)] for prefix, _ in pairs])
         begin = partial(self._scorer.begin, query_rows, np.arange(len(pairs)))
-        # On a CPU, torch blocks until a batch is scored, so a batch only starts after the last one's scores are sent.
+        # On a CPU, torch returns when the batch is scored: start it after the scores of the last batch are returned.
         scores = begin() if self._on_gpu or self._exported.int8 is not None else lambda: begin()()
         return lambda: scores().tolist()
 

@@ -14,6 +14,7 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, StorageError
 
 
+@pytest.mark.slow
 def test_bm25_on_insuranceqa_is_what_an_independent_bm25_gives(shared_data: Path, tmp_path: Path) -> None:
     common = ["--preset", "minilm", "--dataset", f"beir:{shared_data / 'insuranceqa'}", "--storage", str(tmp_path)]
     common += ["--set", "candidates.depth=100"]

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PHASES = ("pretrain", "pointwise", "listwise")
 RAY = str(Path(sys.executable).with_name("ray"))

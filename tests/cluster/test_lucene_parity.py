@@ -55,10 +55,10 @@ def reference(
 @pytest.mark.parametrize(
     ("name", "first", "settings"),
     [
-        ("vaswani", Bm25(0.9, 0.4, 1000), IndexConfig()),
-        ("cacm", Bm25(0.9, 0.4, 100), IndexConfig()),
+        pytest.param("vaswani", Bm25(0.9, 0.4, 1000), IndexConfig(), marks=pytest.mark.slow),
+        pytest.param("cacm", Bm25(0.9, 0.4, 100), IndexConfig(), marks=pytest.mark.slow),
         ("cacm", Bm25(1.2, 0.75, 50), IndexConfig(stemmer="krovetz", stopwords="none")),
-        ("cacm", Bm25(0.9, 0.4, 50), IndexConfig(stemmer="none")),
+        pytest.param("cacm", Bm25(0.9, 0.4, 50), IndexConfig(stemmer="none"), marks=pytest.mark.slow),
     ],
 )
 def test_scores_and_order_equal_pyserinis_own_searcher(

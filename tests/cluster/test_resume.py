@@ -31,6 +31,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return storage
 
 
+@pytest.mark.slow
 def test_a_killed_job_repeats_no_partition_and_ends_in_the_same_candidates(unbroken: Path, tmp_path: Path) -> None:
     storage, summary = tmp_path / "storage", tmp_path / "summary.json"
     shutil.copytree(unbroken, storage)

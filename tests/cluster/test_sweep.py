@@ -173,6 +173,7 @@ def test_the_page_has_its_plots_inside_and_nothing_of_tune_is_left(swept: Swept)
     assert not list(swept.storage.glob("listwise/*/checkpoints"))
 
 
+@pytest.mark.slow
 def test_a_nodes_gpus_are_watched_from_the_node_itself(tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho 80\n")

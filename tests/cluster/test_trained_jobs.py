@@ -89,6 +89,7 @@ def test_the_noise_report_knows_the_truth_and_removes_less_the_higher_the_thresh
     assert rows
 
 
+@pytest.mark.slow
 def test_the_ablation_shares_artifacts_and_says_what_a_row_is_worth(storage: Path, run: Run) -> None:
     before = {path.parent.name for path in storage.glob("listwise/*/manifest.json")}
 
@@ -129,6 +130,7 @@ def test_an_exported_model_scores_as_the_stored_run(measured: Path, run: Run, tm
     assert np.allclose(found, [row["score"] for row in ranked], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_int8_model_is_exported_if_it_ranks_dev_as_well_and_refused_if_not(
     storage: Path, joining: dict[str, str], tmp_path: Path
 ) -> None:

@@ -89,7 +89,7 @@ def test_the_phases_measure_dev_by_the_metric_and_the_grade_of_the_configuration
 
 def test_a_fresh_head_is_not_the_difference_of_the_pointwise_classes(config: PipelineConfig, trained: Path) -> None:
     store = Store(str(trained))
-    pointwise = load_reranker(store.require("pointwise", config), config, np.ones(30_522, np.int8))
+    pointwise = load_reranker(store.require("pointwise", config), config.strm, np.ones(30_522, np.int8))
     heads = []
     for head in ("difference", "fresh"):
         heads.append(start_listwise(apply(config.model_dump(), {"listwise.head": head}), store)[0].head.weight)

@@ -186,6 +186,7 @@ def test_failures_of_the_server_are_explained(page: Page, answer: dict | None, m
     expect(page.get_by_role("alert")).to_contain_text(message)
 
 
+@pytest.mark.slow
 def test_the_page_asks_for_an_api_key_if_the_server_requires_one(browser: Browser, closed: str) -> None:
     with opened(browser, closed) as page:
         expect(page.get_by_role("alert")).to_contain_text("The server requires an API key.")
@@ -202,6 +203,7 @@ def test_the_page_asks_for_an_api_key_if_the_server_requires_one(browser: Browse
         expect(page.get_by_label("retrieve them from the index")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_retrieved_passages_move_from_the_order_of_the_first_stage(browser: Browser, closed: str) -> None:
     request = {"query": "where is the lighthouse", "depth": 7}
     found = httpx.post(f"{closed}search", json=request, headers={"Authorization": "Bearer sesame"}).json()["results"]

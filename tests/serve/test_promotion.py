@@ -22,6 +22,8 @@ from rayrank.bundle.golden import GoldenPair
 from rayrank.bundle.text_scorer import score
 from tests.serve.conftest import clients, free_port, make_model
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 QUERIES = ["where is the bogue", "how tall is the lighthouse of the bay", "who asked insouciantly"]

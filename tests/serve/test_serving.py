@@ -230,6 +230,7 @@ def test_an_invalid_request_that_a_replica_finds_gets_one_sentence(server: str) 
     assert message == "The model has nothing of the passage to read: send one with some text, or a shorter query."
 
 
+@pytest.mark.slow
 def test_search_retrieves_and_re_ranks(serving: str, model_folder: Path, index_folder: Path) -> None:
     settings = {"model": str(model_folder), "search.index": str(index_folder)}
     with application(serving, "found", **settings) as (url, _):
@@ -247,6 +248,7 @@ def test_search_retrieves_and_re_ranks(serving: str, model_folder: Path, index_f
         assert [hit["first_stage_rank"] for hit in alone] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_a_wrong_setting_gives_one_line_on_the_command_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ray.serve.scripts", "run", "serve.app:build", f"model={tmp_path}/none"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -62,7 +62,6 @@ def paper() -> PipelineConfig:
 
     Departures from the paper:
     - BM25 searches the plain passages; the paper searched a DeepCT index.
-    - Dev is measured on 500 queries after each epoch; the paper names the whole dev set, about 6,800 queries.
     - Positives are all judged passages; the paper draws lists from the candidates that noise reduction leaves (D').
     - The optimizer is AdamW with weight decay 0.01 and gradients clipped at norm 1; the paper names Adam.
     - An input ends with [SEP]; in the paper's formula nothing follows the passage.
@@ -83,6 +82,7 @@ def paper() -> PipelineConfig:
         candidates=CandidatesConfig(depth=1000),
         encoder=EncoderConfig(name=name),
         input=InputConfig(length=180),
+        training=TrainingConfig(dev_queries=None),
         pretrain=PretrainConfig(epochs=5, batch_size=128, lr=1e-6, warmup=0.1),
         pointwise=PointwiseConfig(epochs=1, batch_size=16, lr=3e-6),
         listwise=ListwiseConfig(epochs=5, batch_size=16, positives=1, negatives=5, lr=3e-6),

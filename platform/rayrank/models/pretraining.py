@@ -1,5 +1,7 @@
 """The encoder with the two heads of BERT's pre-training: masked-word prediction and next-sentence prediction."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -36,6 +38,10 @@ class PretrainingModel(nn.Module):
         for layer in (self.transform.dense, self.pooler.dense, self.next_sentence):
             nn.init.normal_(layer.weight, std=config.initializer_range)
             nn.init.zeros_(layer.bias)
+
+    def description(self) -> dict[str, Any]:
+        """Return how the model is saved, see `rayrank.models.saved`."""
+        return {"kind": "pretraining"}
 
     def forward(self, batch: PaddedBatch | PackedBatch, masked: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the (masked, vocabulary) logits of masked positions and the (batch, 2) next-sentence logits.

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from rayrank.core.artifacts import MANIFEST, Artifact
-from rayrank.core.config import PipelineConfig, StrmConfig
+from rayrank.core.config import StrmConfig
 from rayrank.models.batches import PaddedBatch, pad
 from rayrank.models.reranker import Reranker
-from rayrank.models.saved import SHAPE, WEIGHTS, load_reranker
+from rayrank.models.saved import KIND, SHAPE, WEIGHTS, load_reranker
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 from rayrank.text.ragged import Ragged, Rows, join
 from rayrank.text.template import Sequences, Template
@@ -70,7 +70,8 @@ class QueryTyper:
         shape = source.read_json(SHAPE)
         shape.pop("_name_or_path", None)
         copied.write_json(SHAPE, shape)
-        copied.write_json(NAMES, source.read_json(NAMES))
+        for name in (KIND, NAMES):
+            copied.write_json(name, source.read_json(name))
         with source.open(WEIGHTS) as weights, copied.create(WEIGHTS) as stream:
             shutil.copyfileobj(weights, stream)
         copied.put_folder(source.local("tokenizer"), "tokenizer")
@@ -81,7 +82,7 @@ class QueryTyper:
 def load_typer(artifact: Artifact, device: str | None = None) -> QueryTyper:
     """Return the classifier of an artifact, on `device` or else on a GPU if this machine has one."""
     # The word table is empty: it is only read for STRM.
-    model = load_reranker(artifact, PipelineConfig(strm=StrmConfig(form="off")), np.empty(0, np.int8))
+    model = load_reranker(artifact, StrmConfig(form="off"), np.empty(0, np.int8))
     tokenizer = load_tokenizer(artifact.local("tokenizer"))
     query_pieces = artifact.manifest["config"]["text"]["query_pieces"]
     encode = PieceEncoder(tokenizer.backend_tokenizer.to_str(), query_pieces)

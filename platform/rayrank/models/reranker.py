@@ -1,5 +1,7 @@
 """The re-ranker: an encoder and one linear layer over the [CLS] state."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -21,6 +23,10 @@ class Reranker(nn.Module):
         self.head = nn.Linear(config.hidden_size, num_outputs)
         nn.init.normal_(self.head.weight, std=config.initializer_range)
         nn.init.zeros_(self.head.bias)
+
+    def description(self) -> dict[str, Any]:
+        """Return how the model is saved, see `rayrank.models.saved`."""
+        return {"kind": "reranker", "num_outputs": self.head.out_features}
 
     def forward(self, batch: PaddedBatch | PackedBatch) -> Tensor:
         """Return (pairs, outputs) float32 logits."""

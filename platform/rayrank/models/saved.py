@@ -1,22 +1,44 @@
-"""Models on storage: the encoder's shape and all weights, in two files of their stage's artifact."""
+"""Trained models on storage: a model's kind, its encoder's shape and its weights, in the artifact of its stage."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Protocol, cast
 
 import numpy as np
 import safetensors.torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 
 from rayrank.core.artifacts import Artifact
-from rayrank.core.config import PipelineConfig
+from rayrank.core.config import StrmConfig
+from rayrank.core.errors import StorageError
 from rayrank.models.encoder import Encoder
 from rayrank.models.reranker import Reranker
 
-SHAPE, WEIGHTS = "model/config.json", "model/model.safetensors"
+KIND, SHAPE, WEIGHTS = "model/kind.json", "model/config.json", "model/model.safetensors"
+
+KINDS = {
+    "reranker": "rayrank.models.reranker:Reranker",
+    "pretraining": "rayrank.models.pretraining:PretrainingModel",
+}
+"""The classes of saved models by the kind that they are saved under."""
+
 _ENCODER = "encoder."
 
 
-def save(artifact: Artifact, base_config: PretrainedConfig, weights: dict[str, Tensor]) -> None:
-    """Store a trained model: the config of its transformers encoder and every weight by name."""
+class SavedModel(Protocol):
+    """A model around an encoder that can be saved: its class is in KINDS and takes the encoder and these settings."""
+
+    def description(self) -> dict[str, Any]:
+        """Return the model's kind, and the settings of its class besides the encoder, as plain values."""
+
+
+def save(
+    artifact: Artifact, base_config: PretrainedConfig, weights: dict[str, Tensor], description: Mapping[str, Any]
+) -> None:
+    """Store a trained model: its description, the config of its transformers encoder, and every weight by name."""
+    artifact.write_json(KIND, dict(description))
     artifact.write_json(SHAPE, base_config.to_diff_dict())
     with artifact.create(WEIGHTS) as stream:
         stream.write(safetensors.torch.save({name: tensor.contiguous() for name, tensor in weights.items()}))
@@ -28,26 +50,41 @@ def load_weights(artifact: Artifact) -> dict[str, Tensor]:
         return safetensors.torch.load(stream.read())
 
 
-def load_pretrained(artifact: Artifact, config: PipelineConfig, words: NDArray[np.int8]) -> Encoder:
-    """Return the encoder of a stored model, whatever heads were on it."""
+def load_pretrained(artifact: Artifact, strm: StrmConfig, words: NDArray[np.int8]) -> Encoder:
+    """Return the encoder of a stored model of any kind."""
     weights = load_weights(artifact)
-    encoder = Encoder(_shaped(artifact), words, config.strm)
+    encoder = Encoder(_shaped(artifact), words, strm)
     encoder.load_state_dict(
         {name.removeprefix(_ENCODER): tensor for name, tensor in weights.items() if name.startswith(_ENCODER)}
     )
     return encoder
 
 
-def load_reranker(artifact: Artifact, config: PipelineConfig, words: NDArray[np.int8]) -> Reranker:
-    """Return a stored re-ranker, ready to score."""
-    weights = load_weights(artifact)
-    model = Reranker(Encoder(_shaped(artifact), words, config.strm), num_outputs=len(weights["head.bias"]))
-    model.load_state_dict(weights)
+def load_model(artifact: Artifact, strm: StrmConfig, words: NDArray[np.int8]) -> nn.Module:
+    """Return a stored model of the kind that it was saved as, ready to score."""
+    settings = artifact.read_json(KIND)
+    kind = settings.pop("kind")
+    if kind not in KINDS:
+        raise StorageError(
+            f"The model in {artifact.url} is of the kind {kind}, which this version does not know: use the version "
+            f"that made it, or delete the folder and train again."
+        )
+    module, _, name = KINDS[kind].partition(":")
+    model = cast(nn.Module, getattr(import_module(module), name)(Encoder(_shaped(artifact), words, strm), **settings))
+    model.load_state_dict(load_weights(artifact))
     return model.eval()
 
 
+def load_reranker(artifact: Artifact, strm: StrmConfig, words: NDArray[np.int8]) -> Reranker:
+    """Return a stored re-ranker, ready to score."""
+    model = load_model(artifact, strm, words)
+    if not isinstance(model, Reranker):
+        raise StorageError(f"The model in {artifact.url} is no re-ranker: name a stage that trains one.")
+    return model
+
+
 def _shaped(artifact: Artifact) -> PreTrainedModel:
-    """Return an encoder of the stored shape, its weights not read yet."""
+    """Return an encoder of the stored shape, with random weights."""
     settings = artifact.read_json(SHAPE)
     shape = AutoConfig.for_model(settings.pop("model_type"), **settings)
     return AutoModel.from_config(shape, attn_implementation="sdpa")  # type: ignore[no-any-return,no-untyped-call]

@@ -86,7 +86,7 @@ class PairScorer(PartitionWorker):
         else:
             torch.cuda.set_per_process_memory_fraction(config.resources.train_gpus or 1.0)
         words = word_table(tokenizer_of(config, store))
-        reranker = load_reranker(store.require(model, config), config, words).to(device)
+        reranker = load_reranker(store.require(model, config), config.strm, words).to(device)
         to_bfloat16(reranker)
         self._scorer, self._rates, self._is_compiled = Scorer(reranker, self._inputs.texts), list[float](), False
         # One thread has the device; while it scores a slice, the calls write the last one and prepare the next.

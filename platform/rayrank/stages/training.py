@@ -65,7 +65,7 @@ def train(
             label=stage,
             report=report,
         )
-        save(artifact, base.config, trained.weights)
+        save(artifact, base.config, trained.weights, trained.description)
         store.finish(artifact, config, started, {**facts, **trained.facts})
         artifact.remove_folder(CHECKPOINTS)
     return artifact

@@ -139,14 +139,14 @@ def _join(lookup: PairLookup, judgments: pa.Table, files: Iterable[pa.Table], re
 
 
 def _best_first(queries: Rows, passages: Rows, ranks: Rows) -> tuple[Rows, Rows]:
-    """Return pairs ordered by query and rank, as which they mostly come: then this sort takes no time."""
+    """Return pairs ordered by query and rank; the stored files mostly are already, which makes this sort fast."""
     order = np.argsort(queries << 32 | ranks, kind="stable")
     return queries[order], passages[order]
 
 
 def _grouped(queries: Rows, parts: Iterable[tuple[Rows, Rows]]) -> Ragged:
     """Return the values of each query, in the order given; values of other queries are left out."""
-    # These grow in place: half a billion pairs are 4 GB, and lists of arrays put together would be twice that.
+    # These arrays grow in place: half a billion pairs are 4 GB, and concatenating arrays would need twice that.
     places, values = array("i"), array("i")
     for of_query, part in parts:
         place = np.searchsorted(queries, of_query)
@@ -157,5 +157,5 @@ def _grouped(queries: Rows, parts: Iterable[tuple[Rows, Rows]]) -> Ragged:
     if not is_sorted(of_value):
         order = np.argsort(of_value, kind="stable")
         of_value, ordered = of_value[order], ordered[order]
-    # Looked for as int32: any other type would make a copy of all places.
+    # int32, because with another type searchsorted would convert a copy of all places.
     return Ragged(ordered, np.searchsorted(of_value, np.arange(len(queries) + 1, dtype=np.int32)))

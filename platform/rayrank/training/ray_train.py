@@ -81,6 +81,8 @@ class Trained:
 
     weights: dict[str, Tensor]
     facts: dict[str, Any]
+    description: dict[str, Any]
+    """How the model is saved, see `rayrank.models.saved`."""
 
 
 def train_phase(
@@ -112,9 +114,10 @@ def train_phase(
             raise _explained(error, resources) from error
     if result.checkpoint is None:
         raise TrainingStopped(f"The {label} phase ended without a checkpoint; see the log.")
-    saved, metrics = load_state(result.checkpoint), result.metrics or {}
-    facts = {**metrics.get("facts", {}), **_facts(saved["state"], scaling), "device": metrics.get("device", "")}
-    return Trained(saved["best"] if saved["best"] is not None else saved["model"], facts)
+    saved = load_state(result.checkpoint)
+    about, weights = saved["about"], saved["best"] if saved["best"] is not None else saved["model"]
+    facts = {**about["facts"], **_facts(saved["state"], scaling), "device": about["device"]}
+    return Trained(weights, facts, about["description"])
 
 
 def _queue() -> Queue:

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from rayrank.core.config import PhaseConfig, ResourcesConfig, TrainingConfig
 from rayrank.core.errors import RayrankError, StoppedEarly, TrainingStopped
 from rayrank.training.loop import Log, Phase, fit
-from rayrank.training.steps import same_error_on_all_ranks
+from rayrank.training.steps import plain_model, same_error_on_all_ranks
 
 Start = Callable[[], tuple[nn.Module, Phase]]
 """Reads the model to start from and the phase's examples from storage."""
@@ -62,13 +62,14 @@ def run_worker(
         with same_error_on_all_ranks():
             model, phase = start()
         model.to(device)
+        about = {"facts": phase.facts(), "description": plain_model(model).description()}
         if context.get_world_size() > 1:
             # No broadcast: buffers are constant tables, and ranks may differ in their number of forward passes a step.
             ids = [device] if device.type == "cuda" else None
             model = DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
         fit(
             model, phase, config, training=training, device=device,
-            checkpoint=_RayCheckpoints(is_first, device, phase.facts(), driver),
+            checkpoint=_RayCheckpoints(is_first, device, about, driver),
             log=lambda line: driver.log(line, is_first), save_every=resources.checkpoint_steps,
         )  # fmt: skip
     except RayrankError as error:
@@ -116,10 +117,11 @@ def await_decision(decisions: Queue, step: int, is_first: bool) -> bool:
 class _RayCheckpoints:
     """The loop's states as Ray Train checkpoints: every rank reports, the first one writes."""
 
-    def __init__(self, is_first: bool, device: torch.device, facts: dict[str, Any], driver: Driver) -> None:
+    def __init__(self, is_first: bool, device: torch.device, about: dict[str, Any], driver: Driver) -> None:
         self._is_first, self._driver = is_first, driver
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-        self._metrics = {"device": name, "facts": facts}
+        self._about = {"device": name, **about}
+        """What the driver stores of the device, the phase and the model; every checkpoint has it."""
 
     def load(self) -> dict[str, Any] | None:
         checkpoint = ray.train.get_checkpoint()
@@ -131,13 +133,12 @@ class _RayCheckpoints:
         return saved
 
     def save(self, state: dict[str, Any], log: Log) -> None:
-        metrics = {**self._metrics, **asdict(log)}
         if not self._is_first:
-            ray.train.report(metrics)
+            ray.train.report(asdict(log))
             return
         with tempfile.TemporaryDirectory() as folder:
-            torch.save(state, Path(folder, _STATE))
-            ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(folder))
+            torch.save({**state, "about": self._about}, Path(folder, _STATE))
+            ray.train.report(asdict(log), checkpoint=ray.train.Checkpoint.from_directory(folder))
 
 
 def load_state(checkpoint: ray.train.Checkpoint) -> dict[str, Any]:

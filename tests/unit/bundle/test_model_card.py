@@ -135,7 +135,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[PipelineConfig, S
     types.write_table("query_types.parquet", pa.table({"query_id": ["q"], "query_type": ["entity"]}))
     for stage, outputs in (("pointwise", 2), ("listwise", 1)):
         model = Reranker(load_encoder(config.encoder, None), outputs)
-        save(made(stage, config, store, num_steps=9, dev=0.5), model.encoder.base.config, model.state_dict())
+        trained = made(stage, config, store, num_steps=9, dev=0.5)
+        save(trained, model.encoder.base.config, model.state_dict(), model.description())
     return config, store
 
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 READ = """
 import json, resource, sys
 from rayrank.core.artifacts import Artifact
@@ -38,6 +40,7 @@ def peak_mb(folder: Path, num_passages: int) -> float:
     return float(peak)
 
 
+@pytest.mark.slow
 def test_ten_times_the_corpus_in_one_compressed_file_takes_hardly_more_memory(tmp_path: Path) -> None:
     small, large = peak_mb(tmp_path / "small", 12_000), peak_mb(tmp_path / "large", 120_000)
 

@@ -1,68 +1,64 @@
-"""Two runs of an evaluation are told apart, whatever their files are called."""
+"""An evaluation reports the metric that selects models, from the grade on that counts as relevant."""
 
-import io
+import math
 import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from jobs import summary
+from jobs.summary import _headline, summarise
 from rayrank.core.artifacts import Store
-from rayrank.core.config import EvaluateConfig, PipelineConfig
+from rayrank.core.config import PipelineConfig
+from rayrank.core.overrides import build
 from rayrank.core.records import CANDIDATES, JUDGMENTS
+from rayrank.measure.metrics import METRICS
 from rayrank.stages import evaluate
-from rayrank.stages.evaluate import run_names
 
-RUN = "q 0 wrong 1 2.0 mine\nq 0 right 2 1.0 mine\n"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    """A store in which BM25 has the right passage first."""
-    found, config = Store(str(tmp_path / "store")), PipelineConfig()
-    judgments = pa.table([["q"], ["right"], [1], ["test"]], schema=JUDGMENTS)
-    candidates = pa.table([["q", "q"], ["right", "wrong"], [1, 2], [2.0, 1.0]], schema=CANDIDATES)
-    splits = {"splits": {"test": {"num_queries": 1, "num_judgments": 1}}}
-    for stage, name, table in (("corpus", "judgments", judgments), ("candidates", "test/part-00000", candidates)):
-        artifact = found.artifact(stage, config)
-        artifact.write_table(f"{name}.parquet", table)
-        found.finish(artifact, config, time.monotonic(), splits if stage == "corpus" else {})
-    return found
+# Each query's candidates, best first, and the grades of its judgments.
+RANKED = {"q0": ["b", "a", "c"], "q1": ["c", "b", "a"]}
+GRADES = {"q0": {"a": 3, "b": 1}, "q1": {"a": 2, "c": 0}}
 
 
-def test_a_run_file_called_like_the_baseline_does_not_overwrite_its_row(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "bm25.trec"
-    file.write_text(RUN)
-    config = PipelineConfig(evaluate=EvaluateConfig(run=str(file), baseline="bm25", resamples=100))
-
-    artifact = evaluate.run(config, store)
-
-    assert (artifact.manifest["run"], artifact.manifest["baseline"]) == ("bm25.trec", "bm25")
-    stream = io.StringIO()
-    monkeypatch.setattr("sys.stdout", stream)
-    summary.show(summary.summarise([(artifact, False)], "log"))
-    rows = [line.split() for line in stream.getvalue().splitlines() if "MRR@10" in line]
-    assert [row[1] for row in rows] == ["bm25", "bm25.trec"]
-    assert [row[5] for row in rows] == ["1.0000", "0.5000"]
+def storage(root: Path, config: PipelineConfig) -> Store:
+    store = Store(str(root))
+    rows = [(q, p, rank, -float(rank)) for q, found in RANKED.items() for rank, p in enumerate(found, 1)]
+    judged = [(q, p, grade, "test") for q, grades in GRADES.items() for p, grade in grades.items()]
+    for stage, name, schema, content in (
+        ("corpus", "judgments.parquet", JUDGMENTS, judged),
+        ("candidates", "test/part-0.parquet", CANDIDATES, rows),
+    ):
+        artifact = store.artifact(stage, config)
+        artifact.write_table(name, pa.table([list(column) for column in zip(*content, strict=True)], schema=schema))
+        store.finish(artifact, config, time.monotonic(), {"splits": {"test": {"num_judgments": len(judged)}}}, stage)
+    return store
 
 
-@pytest.mark.parametrize(
-    ("run", "baseline", "names"),
-    [
-        ("mine.trec", "bm25", ("mine", "bm25")),
-        ("mine.trec", "", ("mine", "")),
-        ("drbert", "bm25", ("drbert", "bm25")),
-        ("runs/bm25.trec", "bm25", ("bm25.trec", "bm25")),
-        ("runs/bm25.trec", "", ("bm25.trec", "")),
-        ("runs/bm25", "bm25", ("runs/bm25", "bm25")),
-        ("old/mine.trec", "new/mine.trec", ("old/mine.trec", "new/mine.trec")),
-        ("mine.trec", "mine.run", ("mine.trec", "mine.run")),
-        ("bm25", "runs/bm25.trec", ("bm25", "bm25.trec")),
-        ("mine.trec", "mine.trec", ("mine", "mine")),
-    ],
-)
-def test_names_of_two_runs(run: str, baseline: str, names: tuple[str, str]) -> None:
-    assert run_names(run, baseline) == names
+def test_the_selecting_metric_is_added_and_binary_metrics_count_relevant_grades(tmp_path: Path) -> None:
+    config = build("demo", assignments=["training.metric=nDCG@2", "dataset.relevant_from=2"])
+
+    made = evaluate.run(config, storage(tmp_path, config))
+
+    figures = made.manifest["metrics"]
+    assert list(figures) == ["nDCG@2", *METRICS]
+    first = (1 + 3 / math.log2(3)) / (3 + 1 / math.log2(3))
+    assert figures["nDCG@2"]["mean"] == pytest.approx((first + 0) / 2)
+    # The passages of grade 2 and more are at ranks 2 and 3.
+    assert figures["MRR@10"]["mean"] == pytest.approx((1 / 2 + 1 / 3) / 2)
+    assert made.read_table("per_query.parquet").column_names == ["query_id", "nDCG@2", *METRICS]
+
+
+def test_the_summary_ends_with_the_selecting_metric(tmp_path: Path) -> None:
+    config = build("demo", assignments=["training.metric=nDCG@2", "evaluate.baseline=bm25"])
+    made = evaluate.run(config, storage(tmp_path, config))
+
+    (fact,) = summarise([("evaluate", made, False)], "log")["stages"]
+
+    mean = fact["evaluation"]["metrics"]["nDCG@2"]["mean"]
+    assert _headline([fact["evaluation"]] * 2).startswith(f"nDCG@2: bm25 {mean:.4f} -> bm25 {mean:.4f} (+0.0000")
+
+
+def test_the_usual_metrics_come_in_the_usual_order(tmp_path: Path) -> None:
+    config = build("demo")
+
+    assert list(evaluate.run(config, storage(tmp_path, config)).manifest["metrics"]) == list(METRICS)

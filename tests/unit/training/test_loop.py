@@ -211,7 +211,9 @@ def _worker(rank: int, inputs: Inputs, config: PhaseConfig, folder: str) -> None
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("config", [POINTWISE, LISTWISE], ids=["pointwise", "listwise"])
+@pytest.mark.parametrize(
+    "config", [pytest.param(POINTWISE, id="pointwise", marks=pytest.mark.slow), pytest.param(LISTWISE, id="listwise")]
+)
 def test_two_workers_learn_what_one_learns_from_the_same_batches(
     inputs: Inputs, config: PhaseConfig, tmp_path: Path
 ) -> None:

@@ -145,7 +145,7 @@ def stored(folder: Path) -> tuple[Artifact, dict[str, Tensor]]:
     model = Reranker(Encoder(BertModel(shape), None, StrmConfig(form="off")), num_outputs=4)
     save_tokenizer(tokenizer, artifact)
     artifact.write_json("types.json", ["a", "b", "side effects", "d"])
-    save(artifact, shape, model.state_dict())
+    save(artifact, shape, model.state_dict(), model.description())
     store.finish(artifact, config, time.monotonic(), {})
     return artifact, model.state_dict()
 
@@ -167,7 +167,7 @@ def test_a_stored_typers_head_decides(tmp_path: Path) -> None:
     artifact, weights = stored(tmp_path)
     weights["head.bias"] = torch.tensor([0.0, 0.0, 50.0, 0.0])
     shape = BertConfig.from_dict(artifact.read_json("model/config.json"))
-    save(artifact, shape, weights)
+    save(artifact, shape, weights, artifact.read_json("model/kind.json"))
 
     assert load_typer(artifact)(["who", "where"]) == ["side effects", "side effects"]
 

@@ -1,6 +1,6 @@
 """Streams the values of one large JSON array.
 
-ijson reads such a file up to 1.8 times as fast, but names no lines, ends at the first byte that is not UTF-8, and takes
+ijson takes 20 % less time, but names no lines, ends at the first byte that is not UTF-8, and needs
 memory quadratic in the nesting (1 GB for 20,000 open brackets).
 """
 

@@ -158,5 +158,5 @@ def words_of(config: PipelineConfig, store: Store) -> NDArray[np.int8]:
 def pretrained_encoder(config: PipelineConfig, store: Store) -> Encoder:
     """Return the encoder of the pretrain phase, or without that phase the one that `encoder.name` names."""
     if config.pretrain.enabled:
-        return load_pretrained(store.require("pretrain", config), config, words_of(config, store))
+        return load_pretrained(store.require("pretrain", config), config.strm, words_of(config, store))
     return load_encoder(config.encoder, words_of(config, store), config.strm)

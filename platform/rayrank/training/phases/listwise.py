@@ -51,7 +51,7 @@ def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "Listwise"]:
     phase = Listwise(_filtered_inputs(config, store), config.listwise, config.training, Measure.of(config))
     if config.listwise.start == "encoder":
         return Reranker(pretrained_encoder(config, store), num_outputs=1), phase
-    model = load_reranker(store.require("pointwise", config), config, words_of(config, store)).train()
+    model = load_reranker(store.require("pointwise", config), config.strm, words_of(config, store)).train()
     if config.listwise.head == "fresh":
         return Reranker(model.encoder, num_outputs=1), phase
     listwise_head(model)
