@@ -17,14 +17,14 @@ WRONG = [
     ("jobs.export", ["--set", "encoder.name=./none"], "encoder.name=./none cannot be found"),
     ("jobs.evaluate", ["--run", "none.trec"], "The run none.trec cannot be read"),
     ("jobs.export", ["--output", "."], "--output . "),
-    ("jobs.promote", [], "Name the folder with --model DIR"),
-    ("jobs.promote", ["--model", "m", "--judgments", "qrels"], "name the queries with --queries FILE"),
+    ("jobs.promote", [], "Name the new model with --model DIR"),
+    ("jobs.promote", ["--model", "m", "--judgments", "qrels"], "name them with --queries FILE"),
     ("jobs.promote", ["--model", "m", "--to", "none.yaml"], "none.yaml"),
     ("jobs.ablate", ["--only", "lunch"], "--only lunch is no row"),
     ("jobs.ablate", ["--row", "late: strm.first_laye=2"], "did you mean strm.first_layer"),
     ("tune.sweep", ["--space", "none.yaml"], "--space none.yaml cannot be read"),
     ("tune.sweep", ["--trials", "0"], "--trials 0 cannot be used"),
-    ("tune.sweep", ["--set", "listwise.enabled=false"], "leaves a sweep nothing to train"),
+    ("tune.sweep", ["--set", "runs.drbert.model=pointwise"], "no run has model=listwise"),
     ("jobs.train_query_types", ["--test", "none.txt"], "--test=none.txt does not exist"),
 ]
 LONG = "a" * 300

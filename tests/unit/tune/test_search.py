@@ -18,12 +18,12 @@ from rayrank.core.overrides import build
 from rayrank.training.loop import Log
 from rayrank.training.ray_train import _explained
 from tune import results, trial
+from tune.execution import own_error, shared_artifacts
 from tune.halving import early_stopping, restored_rungs
 from tune.placement import num_workers_that_fit
 from tune.search import StudySearch
 from tune.spaces import Changes, Space, open_space
 from tune.study import FILE, Record, enqueue, open_storage, open_study, records, trial_name
-from tune.sweep import _own_sentence, _shared
 from tune.trial import reason
 
 
@@ -110,7 +110,7 @@ def test_settings_that_cannot_be_used_together_fail_only_their_own_trial(tmp_pat
     assert trial.missing({"input.length": 64}, base, store)
     file = tmp_path / "space.yaml"
     file.write_text("input.length: [64, 96]\ninput.query_length: [16, 64]")
-    shared = _shared(open_space(str(file), base, grid=True), base)
+    shared = shared_artifacts(open_space(str(file), base, grid=True), base)
     assert {(config.input.length, config.input.query_length) for _, config in shared} == {(64, 16), (96, 16), (96, 64)}
     results.remove_checkpoints([record], base, store)
 
@@ -255,7 +255,7 @@ def test_our_own_error_behind_an_error_of_tune_is_shown() -> None:
             except Exception as inner:
                 raise TuneError(str(inner))  # noqa: B904
         except TuneError as outer:
-            return _own_sentence(outer)
+            return own_error(outer)
 
     full = StorageError("no room")
     assert failing(full) is full
