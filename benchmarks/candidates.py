@@ -168,7 +168,7 @@ def report(arguments: argparse.Namespace, rounds: list[dict[str, Any]]) -> None:
     }
     ours = sides["stage, cold"][0]
     facts = []
-    print(f"\n{'system':<18}{'queries/s: median (range)':>30}{'peak MB':>10}{'stage / side: median (range)':>32}")
+    print(f"\n{'system':<18}{'queries/s: median (range)':>30}{'peak MB':>10}{'stage / system: median (range)':>32}")
     for name, (seconds, entries) in sides.items():
         rates = [arguments.queries / value for value in seconds]
         ratios = [theirs / mine for theirs, mine in zip(seconds, ours, strict=True)]

@@ -30,7 +30,7 @@ PATIENCE = 30.0
 """Timeout of a request in seconds; a failed request counts with this latency."""
 
 NO_ANSWER = 0
-"""Stands for the status of a request without an answer."""
+"""The status of a request without an answer."""
 
 
 class Sample(NamedTuple):

@@ -65,7 +65,7 @@ class Side:
 
 
 def main() -> None:
-    """Build every side, let them take turns, and print what came of it."""
+    """Build all systems, run them in alternation, and print a table."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--encoder", choices=ENCODERS, default="large")
     options.add_argument("--pairs", type=int, default=20_000)

@@ -34,7 +34,7 @@ class QueuedRequest(Generic[Pair]):
     order: list[int]
     """Positions of the pairs that no batch has taken yet: sorted by length, or with the most urgent pair last."""
     urgent: bool
-    """Whether pairs must be taken in `order`, instead of together with pairs of similar length."""
+    """Whether pairs are taken from the end of `order`, instead of together with pairs of similar length."""
     deadline: float
     arrived: float
     scores: list[float | None]

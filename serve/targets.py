@@ -42,7 +42,7 @@ class Target(Protocol):
         """Return the model that is served now."""
 
     def replace_model(self, settings: Settings) -> str:
-        """Replace the settings of the model, and return a sentence on what that has changed."""
+        """Replace the settings of the model, and return a sentence about the effect."""
 
 
 def open_target(place: str) -> Target:

@@ -17,7 +17,7 @@ def trial_resources(resources: ResourcesConfig) -> ResourcesConfig:
 
 
 def num_parallel_trials(resources: ResourcesConfig) -> int:
-    """Return how many trials the cluster can train at once; raises ConfigError if there is none."""
+    """Return how many trials the cluster can train at once; raises ConfigError if it cannot train one."""
     scaling = scale(resources)
     size: Mapping[str, float] = scaling.resources_per_worker  # type: ignore[assignment]
     workers = int(scaling.num_workers)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ MissingArtifacts = Callable[[Changes], set[tuple[str, str]]]
 
 
 class StudySearch(OptunaSearch):
-    """OptunaSearch that resumes the trials of a killed driver, and never starts two trials that make the same artifact.
+    """OptunaSearch that resumes the trials of a killed driver, and lets no two trials make the same artifact at once.
 
     Ray Tune's own Tuner.restore reads a snapshot that is some seconds old; the study is written at every step.
     """

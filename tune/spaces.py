@@ -24,7 +24,7 @@ from rayrank.core.overrides import TextLoader
 from rayrank.data.digests import varied
 
 Changes = dict[str, Any]
-"""The settings of a trial that differ from the configuration: dotted keys and their values."""
+"""The values that a trial sets in the configuration, by dotted key."""
 
 NEGATIVES, THRESHOLD, SEED = "listwise.negatives", "noise.threshold", "training.seed"
 EPOCHS, STEPS = "listwise.epochs", "listwise.max_steps"
