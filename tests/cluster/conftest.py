@@ -28,7 +28,7 @@ SETTINGS = [
 UNHURRIED = {**os.environ, "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "2"}
 """The environment of a training that is killed halfway: it waits at each checkpoint for Ray Train's next poll."""
 
-FORKS = Forks("jobs.summary", "rayrank.stages.listwise", "rayrank.stages.noise", "rayrank.stages.noise_report")
+FORKS = Forks("jobs.summary", "rayrank.stages.listwise", "rayrank.runs.scoring", "rayrank.stages.noise_report")
 
 _encoders = tempfile.TemporaryDirectory(prefix="encoders")
 

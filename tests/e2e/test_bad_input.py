@@ -97,7 +97,7 @@ def without_ray() -> dict[str, str]:
 # A process of its own: the process of the tests may have a Ray of other tests.
 HEAD = """
 import json, os, sys, ray
-from rayrank.stages.cluster import start_ray
+from rayrank.cluster.connection import start_ray
 start_ray()
 # Ray puts the authentication that it chooses into the environment.
 chosen = {key: value for key, value in os.environ.items() if key.startswith("RAY_")}
