@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 def run(output: str, chosen: str | None, license_name: str, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Export the model and return the job's summary; imports that load torch wait until the settings are validated."""
-    from rayrank.bundle.card import gather, model_stage, write_card
+    from rayrank.bundle.card import write_card
     from rayrank.bundle.export import Bundle, export, settings_of
+    from rayrank.bundle.provenance import gather, model_stage
     from rayrank.bundle.sequence_classification import is_portable
     from rayrank.models.query_typer import load_typer
     from rayrank.models.saved import load_reranker

@@ -67,24 +67,8 @@ def make_missing(
     if not missing:
         return
     start_ray()
-    # Importing Ray takes seconds, and the settings of runs are read before it is needed.
-    import ray
-
-    data = ray.data.from_items([{"item": json.dumps(item)} for item in missing], override_num_blocks=len(missing))
-    made = data.map_batches(
-        _Actor,
-        fn_constructor_args=(worker, arguments),
-        batch_size=1,
-        num_cpus=cpus,
-        num_gpus=gpus,
-        compute=ray.data.ActorPoolStrategy(
-            size=min(actors or cluster_cpus(), len(missing)),
-            max_concurrent_calls_per_actor=worker.calls,
-            enable_true_multi_threading=worker.calls > 1,
-        ),
-    )
-    for row in made.iter_rows():
-        facts = json.loads(row["facts"])
+    for answer in _make(missing, worker, arguments, actors or cluster_cpus(), cpus, gpus):
+        facts = json.loads(answer)
         if "error" in facts:
             raise _named(facts["error"])(*facts["arguments"])
         yield facts
@@ -94,6 +78,30 @@ def make_missing(
             f"--storage {artifact.root} is not one place for all nodes: {len(lost)} files that workers wrote are not "
             f"there; use a bucket or a network file system."
         )
+
+
+def _make(
+    items: list[dict[str, Any]], worker: type[PartitionWorker], arguments: dict[str, Any], actors: int, cpus: int,
+    gpus: float,
+) -> Iterator[str]:  # fmt: skip
+    """Yield the facts of each item, as JSON, when an actor has made its partition."""
+    # Importing Ray takes seconds, and the settings of runs are read before it is needed.
+    import ray
+
+    data = ray.data.from_items([{"item": json.dumps(item)} for item in items], override_num_blocks=len(items))
+    made = data.map_batches(
+        _Actor,
+        fn_constructor_args=(worker, arguments),
+        batch_size=1,
+        num_cpus=cpus,
+        num_gpus=gpus,
+        compute=ray.data.ActorPoolStrategy(
+            size=min(actors, len(items)),
+            max_concurrent_calls_per_actor=worker.calls,
+            enable_true_multi_threading=worker.calls > 1,
+        ),
+    )
+    return (row["facts"] for row in made.iter_rows())
 
 
 def read_facts(artifact: Artifact, name: str) -> dict[str, Any]:

@@ -52,6 +52,23 @@ Advance = Callable[..., None]
 _bars = Lock()
 
 
+def _bar(unit: str, is_shown: bool) -> Progress:
+    console = _console(screen())
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn(unit), TextColumn("{task.fields[note]}"))
+    return Progress(
+        TextColumn("{task.description}"),
+        *columns,
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not (is_shown and console.is_terminal),
+        # The output of other code goes to standard error, which a job has sent to the log.
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+
+
 @contextmanager
 def progress(label: str, total: int | None, unit: str, before: int = 0) -> Iterator[Advance]:
     """Show how much of some work is done; call the yielded function with the number of units just finished.
@@ -75,22 +92,9 @@ def progress(label: str, total: int | None, unit: str, before: int = 0) -> Itera
             left = f", {(total - done) / rate:,.0f} s left" if total and rate else ""
             say(f"{label}: {done:,}{of} {unit}{left}{f', {details}' if details else ''}")
 
-    console = _console(screen())
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn(unit), TextColumn("{task.fields[note]}"))
     # A terminal shows one live bar at a time; other work that runs meanwhile is reported in lines.
     has_bar = _bars.acquire(blocking=False)
-    with Progress(
-        TextColumn("{task.description}"),
-        *columns,
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not (has_bar and console.is_terminal),
-        # The output of other code goes to standard error, which a job has sent to the log.
-        redirect_stdout=False,
-        redirect_stderr=False,
-    ) as bar:
+    with _bar(unit, is_shown=has_bar) as bar:
         task = bar.add_task(label, total=total, completed=before, note="")
         try:
             yield advance

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from jobs.export import run
-from rayrank.bundle.card import Phase, Provenance, write_card
+from rayrank.bundle.card import write_card
 from rayrank.bundle.export import Settings, load
+from rayrank.bundle.provenance import Phase, Provenance
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import EncoderConfig, InputConfig, PipelineConfig, StrmConfig
 from rayrank.core.errors import MissingArtifact, StorageError

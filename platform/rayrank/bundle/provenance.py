@@ -1,0 +1,97 @@
+"""Where an exported model comes from: its dataset, its phases and its evaluations, read from storage."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rayrank.core import flow
+from rayrank.core.artifacts import Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.run_kinds import RunSettings, kind_named
+
+PHASES = ("pretrain", "pointwise", "listwise")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One training phase: its settings, and what the manifest says of it."""
+
+    name: str
+    settings: Mapping[str, Any]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    metric: str = "MRR@10"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a model comes from."""
+
+    title: str
+    """What tables call the model's run."""
+    encoder: str
+    dataset: str
+    corpus: Mapping[str, Any]
+    first_stage: str
+    depth: int
+    phases: Sequence[Phase] = ()
+    noise: float = 1.0
+    evaluations: Sequence[Mapping[str, Any]] = ()
+    query_types: Mapping[str, Any] = field(default_factory=dict)
+    revision: str = "unknown"
+    license: str = "unknown"
+    layers: int | None = None
+
+
+def gather(model: str, config: PipelineConfig, store: Store, license_name: str) -> Provenance:
+    """Return what storage knows of a trained model and of how it did."""
+    stage = model_stage(model, config)
+    phases = [name for name in flow.plan(stage, config) if name in PHASES]
+    types = store.find("query_types", config) if config.input.query_type else None
+    runs = [model, *(name for name, settings in config.runs.items() if model in _combined(settings))]
+    nodes = {name: flow.run_node(name, config) for name in runs}
+    measured = [artifact.manifest for artifact in store.finished("evaluate")]
+    return Provenance(
+        title=flow.title(model, config),
+        encoder=config.encoder.name,
+        dataset=_without_folder(config.dataset.source),
+        corpus=store.require("corpus", config).manifest,
+        first_stage=flow.title(config.candidates.first_stage, config),
+        depth=config.candidates.depth,
+        phases=[
+            Phase(
+                name,
+                getattr(config, name).model_dump(mode="json"),
+                found.manifest if found else {},
+                "negative loss" if name == "pretrain" else config.training.metric,
+            )
+            for name in phases
+            for found in [store.find(name, config)]
+        ],
+        noise=config.noise.threshold if stage == "listwise" else 1.0,
+        evaluations=[
+            manifest
+            for manifest in measured
+            if (node := nodes.get(manifest["run"])) and manifest["inputs"].get(node) == flow.key(node, config)
+        ],
+        query_types=types.manifest if types else {},
+        revision=store.require(stage, config).manifest["revision"],
+        license=license_name,
+        layers=config.encoder.layers,
+    )
+
+
+def model_stage(run: str, config: PipelineConfig) -> str:
+    """Return the training phase whose model ranks a run."""
+    settings: Any = config.runs[run]
+    return str(settings.model)
+
+
+def _combined(settings: RunSettings) -> tuple[str, ...]:
+    """Return the runs that a combiner reads; none for other kinds."""
+    return kind_named(settings.kind).reads(settings) if settings.kind == "interpolate" else ()
+
+
+def _without_folder(source: str) -> str:
+    kind, separator, path = source.partition(":")
+    return f"{kind}:{Path(path).name}" if separator and "/" in path and kind != "irds" else source
