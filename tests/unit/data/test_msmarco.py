@@ -5,7 +5,7 @@ import pytest
 
 from rayrank.core.errors import DatasetError
 from rayrank.core.records import Candidate, Judgment, Malformed, Passage, Query
-from rayrank.data.sources import fingerprint
+from rayrank.data.sources import candidates_digest, fingerprint
 from rayrank.data.sources.msmarco import MsMarco
 
 
@@ -104,10 +104,10 @@ def test_a_download_beside_its_extract_is_passed_over_and_two_extracts_are_refus
         MsMarco(write(tmp_path, top1000__dev=row))
 
 
-def test_candidates_count_for_the_fingerprint_only_where_they_are_used(tmp_path: Path) -> None:
+def test_candidates_have_a_digest_of_their_own(tmp_path: Path) -> None:
     source = MsMarco(write(tmp_path, top1000__dev__tsv="10\t0\tdev query\tfirst passage\n"))
-    before = [fingerprint(source, used) for used in (False, True)]
+    before = fingerprint(source), candidates_digest(source)
     write(tmp_path, top1000__dev__tsv="10\t1\tdev query\tsecond passage\n")
-    after = [fingerprint(source, used) for used in (False, True)]
+    after = fingerprint(source), candidates_digest(source)
     assert before[0] == after[0]
     assert before[1] != after[1]

@@ -246,7 +246,7 @@ def kernel_batch(device: torch.device, longest: int) -> tuple[PackedBatch, torch
 
 
 def test_an_empty_passage_gives_an_input_of_the_query_alone() -> None:
-    empty = PairTexts(Ragged.of([[CLS, 5, SEP]]), Ragged.of([[], []]), 24, PAD, SEP)
+    empty = PairTexts(Ragged.of([[CLS, 5, SEP]]), Ragged.of([[], []]), template(24))
     one = np.zeros(2, np.int64)
 
     assert inputs(empty.packed(one, np.arange(2), 128, CPU)) == [[CLS, 5, SEP, SEP]] * 2

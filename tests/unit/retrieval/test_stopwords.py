@@ -9,8 +9,8 @@ from pathlib import Path
 # In a process of its own: a JVM stays in the process that started it.
 SCRIPT = """
 import json, sys
-from rayrank.core.config import CandidatesConfig, IndexConfig
-from rayrank.retrieval.lucene import Indexer, Searcher
+from rayrank.core.config import IndexConfig
+from rayrank.retrieval.lucene import Bm25, Indexer, Searcher
 
 config, folder = IndexConfig(stopwords="apples, rivers"), sys.argv[1]
 with Indexer(folder, config, threads=1) as indexer:
@@ -18,7 +18,7 @@ with Indexer(folder, config, threads=1) as indexer:
 plain = IndexConfig(stopwords="none")
 found = {}
 for name, analysis in (("own", config), ("plain", plain)):
-    searcher = Searcher(folder, analysis, CandidatesConfig(depth=5))
+    searcher = Searcher(folder, analysis, Bm25(k1=0.9, b=0.4, depth=5))
     table = searcher(["q1", "q2", "q3"], ["apples", "pears", "the"], 1)
     found[name] = list(zip(table["query_id"].to_pylist(), table["passage_id"].to_pylist()))
 print(json.dumps(found))

@@ -84,7 +84,7 @@ def test_the_metric_of_the_configuration_chooses_the_weight(tmp_path: Path) -> N
 
     assert facts["nDCG@5"][f"{facts['weight']:.2f}"] == max(facts["nDCG@5"].values()) == 1.0
     assert "MRR@10" not in facts
-    assert ", which is best on dev: nDCG@5 1.0000, the model alone 0." in facts["findings"][0]
+    assert ", which is best on dev: nDCG@5 1.0000; DR-BERT alone has 0." in facts["findings"][0]
 
 
 def test_the_first_stage_does_not_count_beside_a_model_it_was_not_weighed_against(tmp_path: Path) -> None:

@@ -225,8 +225,8 @@ def test_each_epoch_reads_another_window_of_a_long_passage_without_sentences() -
     )
     windows = [next(restored(phase.batch(phase.examples(epoch)[:1])))[0] for epoch in range(20)]
 
-    assert all(len(window) == LENGTH - 2 for window in windows)
-    assert all(window == list(range(window[0], window[0] + LENGTH - 2)) for window in windows)
+    assert all(len(window) == LENGTH - 3 for window in windows)
+    assert all(window == list(range(window[0], window[0] + LENGTH - 3)) for window in windows)
     assert len({window[0] for window in windows}) > 10
 
 

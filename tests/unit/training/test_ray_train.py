@@ -115,7 +115,8 @@ def test_a_batch_that_does_not_fit_into_memory_is_one_sentence(monkeypatch: pyte
     monkeypatch.setattr(ray_worker.ray, "get_runtime_context", lambda: cores)
     driver = queues()
     resources = ResourcesConfig(train_gpus=0.25)
-    phase = SimpleNamespace(facts=dict)
+    model, phase = torch.nn.Linear(1, 1), SimpleNamespace(facts=dict)
+    model.description = dict  # type: ignore[assignment]
 
     with (
         pytest.raises(
@@ -126,7 +127,7 @@ def test_a_batch_that_does_not_fit_into_memory_is_one_sentence(monkeypatch: pyte
         following(driver, History(), None),
     ):
         run_worker(
-            lambda: (torch.nn.Linear(1, 1), phase),  # type: ignore[arg-type,return-value]
+            lambda: (model, phase),  # type: ignore[arg-type,return-value]
             ListwiseConfig(batch_size=8), TrainingConfig(), resources, driver,
         )  # fmt: skip
 
