@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,12 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def storage(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the trained pipeline, because other tests count what is in it."""
+    return Path(shutil.copytree(trained, tmp_path_factory.mktemp("toy") / "storage"))
+
+
 def run(job: str, package: Path, storage: Path, joining: dict[str, str], *more: str) -> dict[str, Any]:
     """Run a job in the user's folder, which Ray adds to the path of its workers, and return its summary."""
     environment = {**joining, "PYTHONPATH": os.pathsep.join([str(ROOT / "platform"), str(ROOT)])}
@@ -64,8 +71,8 @@ def test_the_kind_is_short() -> None:
     assert len(KIND.strip().splitlines()) < 30
 
 
-def test_evaluate_measures_it_beside_another_run(package: Path, trained: Path, joining: dict[str, str]) -> None:
-    facts = run("evaluate", package, trained, joining, "--run", "longest", "--baseline", "bm25", "--split", "dev")
+def test_evaluate_measures_it_beside_another_run(package: Path, storage: Path, joining: dict[str, str]) -> None:
+    facts = run("evaluate", package, storage, joining, "--run", "longest", "--baseline", "bm25", "--split", "dev")
     made, evaluated = facts["stages"]
     assert (made["stage"], evaluated["evaluation"]["run"]) == ("run:longest", "longest")
     assert evaluated["evaluation"]["baseline"] == "bm25"
@@ -74,17 +81,17 @@ def test_evaluate_measures_it_beside_another_run(package: Path, trained: Path, j
     rows = pq.read_table(next(Path(made["path"]).glob("dev/*.parquet"))).to_pylist()
     texts = {
         row["passage_id"]: row["text"]
-        for file in trained.glob("corpus/*/passages/*.parquet")
+        for file in storage.glob("corpus/*/passages/*.parquet")
         for row in pq.read_table(file, columns=["passage_id", "text"]).to_pylist()
     }
     assert all(row["score"] == len(texts[row["passage_id"]]) for row in rows)
 
 
-def test_until_stops_at_it(package: Path, trained: Path, joining: dict[str, str]) -> None:
-    facts = run("run_pipeline", package, trained, joining, "--until", "longest")
+def test_until_stops_at_it(package: Path, storage: Path, joining: dict[str, str]) -> None:
+    facts = run("run_pipeline", package, storage, joining, "--until", "longest")
     assert [stage["stage"] for stage in facts["stages"]] == ["corpus", "index", "run:bm25", "run:longest"]
 
 
-def test_ablate_has_a_row_for_it(package: Path, trained: Path, joining: dict[str, str]) -> None:
-    facts = run("ablate", package, trained, joining, "--only", "Longest")
+def test_ablate_has_a_row_for_it(package: Path, storage: Path, joining: dict[str, str]) -> None:
+    facts = run("ablate", package, storage, joining, "--only", "Longest")
     assert [row["name"] for row in facts["table"]["rows"]] == ["DR-BERT", "Longest"]

@@ -135,6 +135,7 @@ def manifests(storage: Path) -> set[str]:
     ("arguments", "fragments"),
     [
         pytest.param(["--preset", "huge"], ["--preset huge", "demo, minilm, paper, monobert"], id="preset"),
+        pytest.param(["--until", "lunch"], ["lunch is neither a stage nor a run"], id="until"),
         pytest.param(["--set", "candidates.dept=3"], ["candidates.dept", "mean candidates.depth?"], id="typo"),
         pytest.param(["--set", "candidates.depth"], ["write --set candidates.depth=VALUE"], id="no-value"),
         pytest.param(["--set", "candidates.depth=-1"], ["candidates.depth=-1", "greater than or equal to 1"], id="low"),
@@ -177,7 +178,7 @@ def test_a_configuration_file_is_read_like_the_options(tmp_path: Path, content: 
     assert_one_sentence(job("build_corpus", "--storage", tmp_path / "storage", "--config", file), *fragments)
 
 
-@pytest.mark.parametrize("arguments", [["--nonsense"], ["--preset"], ["--until", "lunch"]])
+@pytest.mark.parametrize("arguments", [["--nonsense"], ["--preset"]])
 def test_an_option_that_does_not_exist_shows_the_usage(arguments: list[str]) -> None:
     answer = job("run_pipeline", *arguments)
     assert answer.returncode == 2
@@ -463,7 +464,7 @@ def test_what_was_computed_before_the_mistake_is_kept_and_reused(
 ) -> None:
     options, answer = broken_off
     assert_one_sentence(answer, "evaluate.split=final", "dev, test, train")
-    assert manifests(Path(str(options[3]))) == {"corpus", "index", "candidates"}
+    assert manifests(Path(str(options[3]))) == {"corpus", "index", "search"}
     report = tmp_path / "summary.json"
     until = ["--until", "evaluate", "--json", report]
     assert job("run_pipeline", *copied(options, tmp_path)[0], *until).returncode == 0
@@ -471,7 +472,7 @@ def test_what_was_computed_before_the_mistake_is_kept_and_reused(
     assert {stage["stage"]: stage["reused"] for stage in stages} == {
         "corpus": True,
         "index": True,
-        "candidates": True,
+        "run:bm25": True,
         "evaluate": False,
     }
 
@@ -484,7 +485,7 @@ def test_what_was_computed_before_the_mistake_is_kept_and_reused(
         pytest.param("evaluate", ["--baseline", "no.trec"], ["The run no.trec cannot be read"], id="baseline"),
         pytest.param("evaluate", ["--run", "README.md"], ["The run file README.md", "line 1:"], id="not-a-run"),
         pytest.param(
-            "evaluate", ["--set", "candidates.depth=7"], ["candidates artifact", "jobs.build_candidates"], id="not-yet"
+            "evaluate", ["--set", "candidates.depth=7"], ["bm25 artifact", "jobs.build_candidates"], id="not-yet"
         ),
         pytest.param(
             "build_index", ["--set", "text.query_pieces=9"], ["corpus artifact", "jobs.build_corpus"], id="new"
@@ -502,7 +503,7 @@ def test_a_stage_that_lacks_its_input_says_where_it_comes_from(
 ) -> None:
     options, _ = broken_off
     assert_one_sentence(job(name, *options, *arguments), *fragments)
-    assert manifests(Path(str(options[3]))) == {"corpus", "index", "candidates"}
+    assert manifests(Path(str(options[3]))) == {"corpus", "index", "search"}
 
 
 def test_an_artifact_without_a_manifest_does_not_exist(broken_off: tuple[list[object], Answer], tmp_path: Path) -> None:
@@ -512,7 +513,7 @@ def test_an_artifact_without_a_manifest_does_not_exist(broken_off: tuple[list[ob
     assert_one_sentence(job("evaluate", *options), "corpus artifact", "run python -m jobs.build_corpus")
 
 
-@pytest.mark.parametrize(("stage", "reader"), [("corpus", "evaluate"), ("candidates", "build_candidates")])
+@pytest.mark.parametrize(("stage", "reader"), [("corpus", "evaluate"), ("search", "build_candidates")])
 def test_a_damaged_manifest_is_named(
     broken_off: tuple[list[object], Answer], tmp_path: Path, stage: str, reader: str
 ) -> None:
@@ -524,6 +525,6 @@ def test_a_damaged_manifest_is_named(
 
 def test_a_split_without_provided_candidates_is_named(broken_off: tuple[list[object], Answer], tmp_path: Path) -> None:
     options, storage = copied(broken_off[0], tmp_path)
-    (folder,) = storage.glob("candidates/*/test")
+    (folder,) = storage.glob("search/*/test")
     shutil.rmtree(folder)
     assert_one_sentence(job("evaluate", *options), "evaluate.split=test has no candidates", "first_stage=bm25")

@@ -11,6 +11,7 @@ suspended for longer than STALE_S. Elsewhere, two processes that start within SE
 
 import json
 import os
+import random
 import socket
 import threading
 import time
@@ -119,8 +120,10 @@ class _Lease:
             if content is None or lives is False or silent:
                 if silent and holder:
                     say(f"no heartbeat for {STALE_S:.0f} s: taking over from {holder}")
-                if self._create(number + 1):
+                if self._create(number + 1, replaced=content):
                     return
+                # At random, so that two processes that gave way to each other do not meet again.
+                time.sleep(POLL_S * random.random())
                 continue
             if holder and not waits and (lives or newest != first):
                 raise StorageError(f"{self._artifact.url} is in use by {holder}: wait for it, or end it.")
@@ -149,8 +152,11 @@ class _Lease:
             if self._is_own(self._artifact.filesystem.cat_file(self._path(self._number))):
                 self._artifact.filesystem.rm_file(self._path(self._number))
 
-    def _create(self, number: int) -> bool:
-        """Create the file with this number unless another process was first; return whether the lease is held now."""
+    def _create(self, number: int, replaced: bytes | None) -> bool:
+        """Create the file with this number unless another process was first; return whether the lease is held now.
+
+        `replaced` is the content of the dead holder's file, which is removed.
+        """
         artifact, content = self._artifact, self._holder.to_bytes()
         filesystem, path = artifact.filesystem, self._path(number)
         with storage_errors(path):
@@ -171,10 +177,24 @@ class _Lease:
             if self._newest() != (number, content):
                 return False
         self._number = number
-        for older in self._numbers():
-            if older < number:
-                with suppress(OSError):
-                    filesystem.rm_file(self._path(older))
+        return self._is_alone(replaced)
+
+    def _is_alone(self, replaced: bytes | None) -> bool:
+        """Remove the dead holder's file, and give way if another process has created a file in the same moment.
+
+        Every process creates its file before it looks for others, so of two that create files at least one sees both.
+        """
+        filesystem = self._artifact.filesystem
+        for other in self._numbers():
+            with suppress(FileNotFoundError):  # released in this moment
+                if other == self._number:
+                    continue
+                if other < self._number and filesystem.cat_file(self._path(other)) == replaced:
+                    filesystem.rm_file(self._path(other))
+                    continue
+                filesystem.cat_file(self._path(other))
+                self.release()
+                return False
         return True
 
     def _newest(self) -> tuple[int, bytes | None]:
