@@ -124,7 +124,7 @@ def test_inputs_longer_than_what_is_kept_are_one_sentence(
 ) -> None:
     asked, store = apply(config.model_dump(), {"pretrain.enabled": False, **changes}), Store(str(tmp_path))
     for stage in flow.plan("pointwise", asked)[:-1]:
-        store.finish(store.artifact(stage, asked), asked, 0.0, {})
+        store.finish(store.artifact(stage, asked), asked, 0.0, {}, stage)
 
     with pytest.raises(ConfigError, match=told):
         pointwise.run(asked, store)
@@ -139,7 +139,7 @@ def test_dev_queries_without_candidates_are_told_before_anything_is_trained(
     config: PipelineConfig, trained: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(trained, tmp_path / "storage")
-    for file in tmp_path.glob("storage/candidates/*/dev/*.parquet"):
+    for file in tmp_path.glob("storage/search/*/dev/*.parquet"):
         file.unlink()
 
     with pytest.raises(DatasetError, match="No dev query of the dataset demo has candidates"):
