@@ -13,10 +13,10 @@ from rayrank.text.ragged import Rows, Windows
 from rayrank.text.template import Sequences, Template
 
 MIN_MEAN_LENGTH = 32
-"""Inputs of a packed row are expected to have this mean length at least; see `PackedBatch.first_positions`."""
+"""The smallest expected mean length of the inputs of a packed row; see `PackedBatch.first_positions`."""
 
 MAX_PINNED_IDS = 2**22
-"""Texts of fewer ids than this, a few batches but no corpus, go to a GPU through pinned memory."""
+"""Texts with fewer ids than this (a few batches, not a corpus) are copied to a GPU through pinned memory."""
 
 
 class PaddedBatch(NamedTuple):
@@ -41,19 +41,19 @@ class PaddedBatch(NamedTuple):
 
 
 class PackedBatch(NamedTuple):
-    """The inputs of one batch as one row, end to end; the padding behind them is cut into sequences of its own."""
+    """The inputs of one batch as one row, end to end; the padding after them is split into sequences of its own."""
 
     ids: Tensor
     token_types: Tensor
     seq: Tensor
     """The number of each position's sequence."""
     offsets: Tensor
-    """Where each sequence begins, padding included, then the row's length, once or several times."""
+    """The start of each sequence, those of padding included, then the row's length, once or several times."""
     num_inputs: int
     max_input_length: int
-    """No input of this batch is longer."""
+    """An upper bound of the lengths of this batch's inputs."""
     max_sequence_length: int
-    """No sequence is longer, padding included, in any batch of the same template."""
+    """An upper bound of the lengths of all sequences, padding included; the same in all batches of a template."""
 
     def to(self, device: torch.device) -> "PackedBatch":
         ids, types, seq, offsets = (tensor.to(device, non_blocking=True) for tensor in self[:4])
@@ -64,9 +64,9 @@ class PackedBatch(NamedTuple):
         return torch.arange(len(self.ids), device=self.ids.device) - self.offsets[self.seq]
 
     def first_positions(self) -> Tensor:
-        """Return the position of each input's first id, padded with zeros to several even for a single input.
+        """Return the position of each input's first id, padded with zeros so that there are always several.
 
-        torch.compile specialises on a dimension of size 1, and would compile such a batch again.
+        torch.compile specialises on a dimension of size 1, so a batch of one input would be compiled again.
         """
         count = max(self.num_inputs, len(self.ids) // MIN_MEAN_LENGTH)
         return functional.pad(self.offsets[: self.num_inputs], (0, count - self.num_inputs))
@@ -84,7 +84,7 @@ def pad(sequences: Sequences, pad_id: int) -> PaddedBatch:
 
 
 def pack(padded: PaddedBatch, template: Template) -> PackedBatch:
-    """Return the inputs of a rectangle as a packed row of one of training's few shapes."""
+    """Return the inputs of a padded batch as a packed row with one of the few shapes that training uses."""
     present = padded.attention_mask.bool()
     lengths = present.sum(1).numpy()
     row = RowShape.of(lengths, template.length)
@@ -102,10 +102,10 @@ def pack(padded: PaddedBatch, template: Template) -> PackedBatch:
 
 
 class RowShape(NamedTuple):
-    """The shape of a packed row in training. All batches have one of a few, so that CUDA graphs can be replayed."""
+    """The shape of a packed row in training. Batches have few different shapes, so that CUDA graphs can be replayed."""
 
     size: int
-    """Positions of the row: the inputs and the padding behind them."""
+    """Positions of the row: the inputs and the padding after them."""
     num_offsets: int
     max_input_length: int
 
@@ -113,7 +113,7 @@ class RowShape(NamedTuple):
     def of(cls, lengths: Rows, max_length: int) -> "RowShape":
         """Return the smallest shape that holds inputs of these lengths.
 
-        At most 1/32 of a row is padding, or fewer than 256 positions of a short one.
+        At most 1/32 of a row is padding, or in a short row fewer than 256 positions.
         """
         total = int(lengths.sum())
         step = max(256, (1 << total.bit_length()) >> 6)
@@ -122,8 +122,8 @@ class RowShape(NamedTuple):
 
 
 def _offsets(lengths: Rows, size: int, max_length: int, min_offsets: int = 0) -> Rows:
-    """Return the offsets of a packed row: inputs, padding, then its size, repeated until there are `min_offsets`."""
-    # Padding is cut to the length of inputs: attention over one long sequence would cost its length squared.
+    """Return the offsets of a packed row's inputs and padding, then its size, repeated to fill `min_offsets`."""
+    # Padding is split at the maximum length of inputs: attention over one long sequence would cost its length squared.
     padding = np.arange(lengths.sum(), size, max_length)
     ends = [size] * max(1, min_offsets - len(lengths) - len(padding))
     return np.concatenate([[0], np.cumsum(lengths)[:-1], padding, ends])
@@ -145,7 +145,7 @@ class PairTexts:
 
     @property
     def length(self) -> int:
-        """The length of an input at most."""
+        """The maximum length of an input."""
         return self.template.length
 
     def __add__(self, other: "PairTexts") -> "PairTexts":
@@ -197,9 +197,10 @@ class PairTexts:
         return batch._replace(max_input_length=row.max_input_length)
 
     def _extents(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> tuple[Tensor, Rows]:
-        """Return (4, pairs) numbers on the device, and the input lengths, which are the last row, on the CPU, too.
+        """Return a (4, pairs) tensor on the device, and the input lengths on the CPU.
 
-        The others are where each pair's prefix and its passage begin, and the length of its prefix.
+        The tensor holds the start of each pair's prefix, the start of its passage, and the lengths of its prefix and
+        of its input.
         """
         before = self.prefixes.lengths(query_rows)
         lengths = self.template.lengths(before, self.passages.lengths(passage_rows))
@@ -207,11 +208,11 @@ class PairTexts:
         return torch.from_numpy(extents).to(device, non_blocking=True), lengths
 
     def _gather(self, extents: Tensor, within: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the ids and token types at positions within pairs; what lies behind a pair's end is arbitrary."""
+        """Return the ids and token types at positions within pairs; values after a pair's end are arbitrary."""
         prefix_start, passage_start, before, lengths = extents
         prefixes, passages = self.ids_on(within.device)
         in_prefix = within < before
-        # Every position reads from both arrays, and one of the two indices is out of its row: clamped, never used.
+        # Every position reads both arrays. The index into the wrong one is clamped, and its value is not used.
         from_prefix = prefixes[(prefix_start + within).clamp(max=len(prefixes) - 1)]
         from_passage = passages[(passage_start + within - before).clamp(0, len(passages) - 1)]
         ids = torch.where(in_prefix, from_prefix, from_passage)

@@ -30,8 +30,8 @@ MIN_HEAD_SIZE = 16
 """The smallest attention heads that the Triton kernel for packed batches supports."""
 
 BIAS_SCALE = 100.0
-"""STRM's learned bias is this times its parameter. Adam changes a parameter by about the learning rate per step, e.g.
-3e-5, so the scaled bias can change by 3 in a thousand steps, enough to nearly hide a piece."""
+"""STRM's learned bias is its parameter multiplied by this. Adam changes a parameter by about the learning rate per
+step, e.g. 3e-5, so the scaled bias can change by 3 in a thousand steps, enough to nearly hide a piece."""
 
 TRAINING_GROUP_SHARE = 1 / 4
 """The share of the layers that are compiled into one graph for training. The CPU needs a millisecond to call a graph,
@@ -156,7 +156,7 @@ def _supports_packing(base: PreTrainedModel) -> bool:
 
 
 def first_position(base: PreTrainedModel) -> int:
-    """Return the position of a sequence's first piece: 0, or 2 in encoders of RoBERTa's kind, which reserve two."""
+    """Return the position of a sequence's first piece: 0, or 2 in encoders like RoBERTa, which reserve two."""
     return int(getattr(getattr(base, "embeddings", None), "padding_idx", -1)) + 1
 
 
@@ -201,9 +201,14 @@ def strm_layers(strm: StrmConfig, num_layers: int) -> range:
     return range(strm.first_layer, last + 1)
 
 
-def load_encoder(config: EncoderConfig, words: NDArray[np.int8] | None, strm: StrmConfig = PAPER_STRM) -> Encoder:
-    """Return the pre-trained encoder with the first `config.layers` of its layers, or all of them."""
-    base = _load(config)
+def load_encoder(
+    config: EncoderConfig, words: NDArray[np.int8] | None, strm: StrmConfig = PAPER_STRM, key: str = "encoder.name"
+) -> Encoder:
+    """Return the pre-trained encoder with the first `config.layers` of its layers, or all of them.
+
+    `key` is the setting that an error names.
+    """
+    base = _load(config, key)
     if config.layers is not None:
         if config.layers > base.config.num_hidden_layers:
             raise ConfigError(
@@ -221,8 +226,8 @@ def load_encoder(config: EncoderConfig, words: NDArray[np.int8] | None, strm: St
     return Encoder(base, words, strm)
 
 
-def _load(config: EncoderConfig) -> PreTrainedModel:
-    path = locate(config.name, key="encoder.name")
+def _load(config: EncoderConfig, key: str) -> PreTrainedModel:
+    path = locate(config.name, key=key)
     try:
         with quiet():
             base, report = AutoModel.from_pretrained(
@@ -233,13 +238,13 @@ def _load(config: EncoderConfig) -> PreTrainedModel:
         # TypeError: the architecture does not accept the dropout settings that encoders like BERT have.
         reason = str(error).strip().split("\n")[0].rstrip(".")
         raise ConfigError(
-            f"encoder.name={config.name} cannot be loaded: {reason}; name a folder on disk or a model on the Hugging "
+            f"{key}={config.name} cannot be loaded: {reason}; name a folder on disk or a model on the Hugging "
             f"Face hub that holds an encoder such as BERT, RoBERTa or ELECTRA."
         ) from None
     missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
     if missing:
         raise ConfigError(
-            f"encoder.name={config.name} cannot be used: it lacks {len(missing)} weights of {type(base).__name__}, "
+            f"{key}={config.name} cannot be used: it lacks {len(missing)} weights of {type(base).__name__}, "
             f"such as {missing[0]}; name a model whose weights match its config."
         )
     return base  # type: ignore[no-any-return]

@@ -15,7 +15,7 @@ def layers_of(base: nn.Module) -> list[nn.Module]:
 def compile_layers(base: nn.Module, group_share: float = 0, backend: str | Callable[..., Any] = "inductor") -> None:
     """Compile an encoder's layers for batches of all sizes; each graph holds `group_share` of the layers, at least one.
 
-    Graphs are called once per group, and layers that are alike share one compiled graph.
+    Groups of identical structure share one compiled graph.
     """
     # DDPOptimizer would split each graph at its gradient buckets, in the middle of a layer.
     torch._dynamo.config.optimize_ddp = False

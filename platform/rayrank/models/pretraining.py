@@ -70,8 +70,8 @@ class PretrainingModel(nn.Module):
 
 
 def _embeddings(encoder: Encoder) -> Tensor:
-    # Read from the encoder at each step: as a parameter of the head too they would be saved twice, and loading could
-    # untie them.
+    # Read from the encoder at each step: as a second parameter, of the head, these weights would be saved twice, and
+    # loading could untie them.
     weights = encoder.base.get_input_embeddings().weight
     assert isinstance(weights, Tensor)
     return weights
@@ -96,7 +96,7 @@ def _check(encoder: Encoder, config: PipelineConfig) -> None:
     settings = encoder.base.config
     if _embeddings(encoder).shape[1] != settings.hidden_size or not hasattr(settings, "hidden_act"):
         raise ConfigError(
-            f"encoder.name={config.encoder.name} cannot be pre-trained: it is not of BERT's kind (word embeddings as "
-            f"wide as its layers); choose another encoder, or set pretrain.enabled=false."
+            f"encoder.name={config.encoder.name} cannot be pre-trained: its architecture is not like BERT's (word "
+            f"embeddings as wide as its layers); choose another encoder, or set pretrain.enabled=false."
         )
     check_length(encoder.base, config.pretrain.length, "pretrain.length", config.encoder.name)

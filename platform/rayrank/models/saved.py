@@ -20,18 +20,20 @@ KIND, SHAPE, WEIGHTS = "model/kind.json", "model/config.json", "model/model.safe
 
 KINDS = {
     "reranker": "rayrank.models.reranker:Reranker",
+    "sentence_encoder": "rayrank.models.sentence_encoder:SentenceEncoder",
+    "term_weights": "rayrank.models.term_weights:TermWeights",
     "pretraining": "rayrank.models.pretraining:PretrainingModel",
 }
 """The classes of saved models by the kind that they are saved under."""
 
-_ENCODER = "encoder."
+_ENCODER_PREFIX = "encoder."
 
 
 class SavedModel(Protocol):
-    """A model around an encoder that can be saved: its class is in KINDS and takes the encoder and these settings."""
+    """A model that can be saved: its class is in KINDS and takes an encoder and the settings of `description`."""
 
     def description(self) -> dict[str, Any]:
-        """Return the model's kind, and the settings of its class besides the encoder, as plain values."""
+        """Return the model's kind, and the arguments of its class other than the encoder, as plain values."""
 
 
 def save(
@@ -53,9 +55,13 @@ def load_weights(artifact: Artifact) -> dict[str, Tensor]:
 def load_pretrained(artifact: Artifact, strm: StrmConfig, words: NDArray[np.int8]) -> Encoder:
     """Return the encoder of a stored model of any kind."""
     weights = load_weights(artifact)
-    encoder = Encoder(_shaped(artifact), words, strm)
+    encoder = Encoder(_untrained_encoder(artifact), words, strm)
     encoder.load_state_dict(
-        {name.removeprefix(_ENCODER): tensor for name, tensor in weights.items() if name.startswith(_ENCODER)}
+        {
+            name.removeprefix(_ENCODER_PREFIX): tensor
+            for name, tensor in weights.items()
+            if name.startswith(_ENCODER_PREFIX)
+        }
     )
     return encoder
 
@@ -70,7 +76,8 @@ def load_model(artifact: Artifact, strm: StrmConfig, words: NDArray[np.int8]) ->
             f"that made it, or delete the folder and train again."
         )
     module, _, name = KINDS[kind].partition(":")
-    model = cast(nn.Module, getattr(import_module(module), name)(Encoder(_shaped(artifact), words, strm), **settings))
+    encoder = Encoder(_untrained_encoder(artifact), words, strm)
+    model = cast(nn.Module, getattr(import_module(module), name)(encoder, **settings))
     model.load_state_dict(load_weights(artifact))
     return model.eval()
 
@@ -83,7 +90,7 @@ def load_reranker(artifact: Artifact, strm: StrmConfig, words: NDArray[np.int8])
     return model
 
 
-def _shaped(artifact: Artifact) -> PreTrainedModel:
+def _untrained_encoder(artifact: Artifact) -> PreTrainedModel:
     """Return an encoder of the stored shape, with random weights."""
     settings = artifact.read_json(SHAPE)
     shape = AutoConfig.for_model(settings.pop("model_type"), **settings)

@@ -1,1 +1,1 @@
-"""First stages: what gets a passage into the list that is re-ranked."""
+"""First-stage retrieval: search in a Lucene index."""

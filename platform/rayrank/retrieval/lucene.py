@@ -66,9 +66,13 @@ def _stopword_file(config: IndexConfig) -> Iterator[str | None]:
 class Indexer:
     """Writes a Lucene index from batches of passages; use it as a context manager."""
 
-    def __init__(self, folder: str, config: IndexConfig, threads: int) -> None:
+    def __init__(self, folder: str, config: IndexConfig, threads: int, vectors: bool = False) -> None:
         arguments = ["-input", "", "-collection", "JsonCollection", "-index", folder]
         arguments += ["-threads", str(threads), "-stemmer", config.stemmer, "-optimize"]
+        if vectors:
+            # RM3 takes words from the vectors of the passages it finds. Stored texts would do, too, but then Lucene
+            # reads the text of every hit, and a search without RM3 takes half as long again.
+            arguments.append("-storeDocvectors")
         if config.stopwords == "none":
             arguments.append("-keepStopwords")
         # The constructor reads the stop words.
@@ -88,15 +92,24 @@ class Indexer:
         documents = [json.dumps({"id": passage_id, "contents": text}) for passage_id, text in rows]
         added = self._indexer.addRawDocuments(documents)
         if added != len(documents):
-            raise RayrankError(f"Lucene took {added} of {len(documents)} passages: see the worker's log.")
+            raise RayrankError(f"Lucene indexed {added} of {len(documents)} passages: see the worker's log.")
+
+
+class Rm3(NamedTuple):
+    """RM3's parameters: words per passage, passages, and the weight of the original query."""
+
+    terms: int = 10
+    passages: int = 10
+    weight: float = 0.5
 
 
 class Bm25(NamedTuple):
-    """BM25's parameters, and how many passages of each query are returned."""
+    """BM25's parameters, how many passages of each query are returned, and how queries are expanded, if they are."""
 
     k1: float
     b: float
     depth: int
+    rm3: Rm3 | None = None
 
 
 class Searcher:
@@ -105,6 +118,11 @@ class Searcher:
     def __init__(self, folder: str, index: IndexConfig, ranking: Bm25) -> None:
         self._searcher = java("io.anserini.search.SimpleSearcher")(folder, _analyzer(index))
         self._searcher.set_bm25(ranking.k1, ranking.b)
+        if ranking.rm3:
+            # The index has document vectors, so no parser of stored texts (None) is needed; words with other characters
+            # than a-z and 0-9 expand no query (True), as in Anserini's own experiments.
+            terms, passages, weight = ranking.rm3
+            self._searcher.set_rm3(None, terms, passages, weight, False, True)
         # Lucene refuses queries of more than 1,024 words by default.
         java("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(1 << 20)
         self._depth = ranking.depth
@@ -126,7 +144,7 @@ class Searcher:
             positions.add(str(position))
             queries.add(text)
         found = self._searcher.batch_search(queries, positions, self._depth, threads)
-        # The hits cross over as one JSON text: unwrapping a Java object for each would take as long as the search.
+        # The hits leave Java as one JSON text: unwrapping a Java object for each would take as long as the search.
         hits: dict[str, list[dict[str, Any]]] = json.loads(self._json.writeValueAsString(found))
         lists = [hits.get(str(position), []) for position in range(len(texts))]
         lengths = [len(rows) for rows in lists]

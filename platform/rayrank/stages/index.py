@@ -1,4 +1,4 @@
-"""Index: the corpus in Lucene."""
+"""Index: a Lucene index of the corpus."""
 
 import tempfile
 import time
@@ -19,34 +19,42 @@ from rayrank.retrieval.lucene import Indexer
 
 
 def run(config: PipelineConfig, store: Store) -> Artifact:
-    """Return the index artifact: one folder, which its manifest names."""
-    if done := store.find("index", config):
+    """Return the index of the corpus's passages: one folder, which its manifest names."""
+    return build("index", "corpus", config, store, vectors=False)
+
+
+def build(stage: str, documents: str, config: PipelineConfig, store: Store, vectors: bool = True) -> Artifact:
+    """Return the index of the texts that a stage wrote; its manifest lists their files as `shards`.
+
+    RM3 needs document vectors, which make an index about four times as large.
+    """
+    if done := store.find(stage, config):
         return done
     started = time.monotonic()
-    corpus, artifact = store.require("corpus", config), store.artifact("index", config)
+    corpus, artifact = store.require(documents, config), store.artifact(stage, config)
     total = corpus.manifest["num_passages"]
     start_ray()
     threads = threads_on_a_node(config.resources.index_threads, "resources.index_threads")
     # Two jobs may be building this index at once; the manifest names the folder of the one that finished.
     name = f"lucene-{uuid.uuid4().hex[:8]}"
     indexed = 0
-    with progress("index", total, "passages") as advance:
+    with progress(stage, total, "passages") as advance:
         task: Any = ray.remote(num_cpus=threads)(_build)
-        for answer in task.remote(corpus, artifact, name, config.index, threads):
-            count = _got(answer)
+        for answer in task.remote(corpus, artifact, name, config.index, threads, vectors):
+            count = _num_added(answer)
             indexed += count
             advance(count)
             if indexed == total:
-                log.info("index: merging segments and storing")
+                log.info("%s: merging segments and storing", stage)
     if not artifact.exists(name):
         raise StorageError(
-            f"--storage {artifact.root} is not one place for all nodes: the index that a worker wrote is not there; "
+            f"--storage {artifact.root} is not shared by all nodes: the index that a worker wrote is not there; "
             f"use a bucket or a network file system."
         )
     return store.finish(artifact, config, started, {"num_passages": indexed, "lucene": name})
 
 
-def _got(answer: Any) -> int:
+def _num_added(answer: Any) -> int:
     try:
         return int(ray.get(answer))
     except RayTaskError as error:
@@ -55,11 +63,13 @@ def _got(answer: Any) -> int:
         raise
 
 
-def _build(corpus: Artifact, artifact: Artifact, name: str, config: IndexConfig, threads: int) -> Iterator[int]:
-    """Yield how many passages were just added; in a worker, since a JVM stays in the process that started it."""
+def _build(
+    corpus: Artifact, artifact: Artifact, name: str, config: IndexConfig, threads: int, vectors: bool
+) -> Iterator[int]:
+    """Yield how many passages were just added; runs in a worker, because a JVM stays in the process that started it."""
     with tempfile.TemporaryDirectory() as folder:
         place = str(Path(folder) / "lucene")
-        with Indexer(place, config, threads) as indexer:
+        with Indexer(place, config, threads, vectors) as indexer:
             for shard in corpus.manifest["shards"]:
                 for batch in corpus.batches(shard, ["passage_id", "text"], rows=10_000):
                     indexer.add(batch.column(0).to_pylist(), batch.column(1).to_pylist())

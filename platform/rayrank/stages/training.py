@@ -5,7 +5,7 @@ from functools import partial
 from typing import Protocol
 
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from rayrank.cluster.connection import start_ray
 from rayrank.core import flow
@@ -34,22 +34,22 @@ class PhaseFile(Protocol):
 
 
 def train(
-    phase: PhaseFile, config: PipelineConfig, store: Store, report: Report | None = None, **facts: object
-) -> Artifact:
+    phase: PhaseFile, config: PipelineConfig, store: Store, report: Report | None = None,
+    shape: PretrainedConfig | None = None, **facts: object,
+) -> Artifact:  # fmt: skip
     """Return a training stage's artifact (model/, log.jsonl, tensorboard/); its manifest has these facts as well.
 
-    If another process is training the same artifact, wait for it and return its result.
+    `shape` is the config of a model that the stage has checked itself; without it the phase trains the encoder that
+    `encoder.name` names. If another process is training the same artifact, wait for it and return its result.
     """
     stage = phase.STAGE
     if done := store.find(stage, config):
-        done.remove_folder(CHECKPOINTS)  # a job killed between finishing and this line has left them
+        done.remove_folder(CHECKPOINTS)  # left behind by a job that was killed right after store.finish
         return done
     artifact = store.artifact(stage, config)
     for needed in flow.inputs(stage, config):
         store.require(needed, config)
-    # Loaded here too, because an encoder that cannot be used is one sentence here and a failed worker there.
-    base = load_encoder(config.encoder, None).base
-    _check_fit(config, base, reads_pairs="input" in flow.STAGES[stage].sections)
+    shape = shape or _encoder_shape(config, reads_pairs="input" in flow.STAGES[stage].sections)
     with leased(artifact, f"training {stage}"):
         if done := store.find(stage, config):
             say(f"{stage}: the other process has finished it; its model is used")
@@ -65,14 +65,22 @@ def train(
             label=stage,
             report=report,
         )
-        save(artifact, base.config, trained.weights, trained.description)
+        save(artifact, shape, trained.weights, trained.description)
         store.finish(artifact, config, started, {**facts, **trained.facts})
         artifact.remove_folder(CHECKPOINTS)
     return artifact
 
 
+def _encoder_shape(config: PipelineConfig, reads_pairs: bool) -> PretrainedConfig:
+    """Return the config of the encoder that `encoder.name` names."""
+    # Loaded here too: an unusable encoder is reported as one sentence here, but as a failed worker there.
+    base = load_encoder(config.encoder, None).base
+    _check_fit(config, base, reads_pairs)
+    return base.config
+
+
 def _check_fit(config: PipelineConfig, base: PreTrainedModel, reads_pairs: bool) -> None:
-    """Refuse an encoder that has other word pieces than the corpus, and inputs longer than it reads or is stored."""
+    """Refuse an encoder whose vocabulary is not the corpus's, and inputs longer than it reads or the corpus stores."""
     encoder, tokenizer = config.encoder.name, config.text.tokenizer
     vocabulary = load_tokenizer(tokenizer).get_vocab()
     own = _vocabulary_of(encoder) if encoder != tokenizer else None
@@ -82,7 +90,7 @@ def _check_fit(config: PipelineConfig, base: PreTrainedModel, reads_pairs: bool)
             f"in both."
         )
     texts, inputs = config.text, config.input
-    # The endpoint cuts texts by the input's settings alone: its inputs would be longer than any in training.
+    # The endpoint cuts texts by `input` alone: without these checks its inputs could be longer than in training.
     if inputs.query_length > texts.query_pieces:
         raise ConfigError(
             f"input.query_length={inputs.query_length} cannot be used: the corpus keeps text.query_pieces="

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rayrank.text.type_rules import NOUNS, RULES
 
 DEFAULT = "description"
-"""What a query is when nothing is known of it: most web queries want an explanation."""
+"""The type of a query that no rule applies to: most web queries want an explanation."""
 
-# Some patterns take time with the square of the length, and no question is this long.
+# Longer texts are cut: some patterns take time quadratic in the length, and no question is this long.
 _LONGEST = 1000
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "`": " ", '"': " ", "“": " ", "”": " "})
 _DOTTED = re.compile(r"\b(?:[A-Za-z]\.){2,}")
@@ -34,7 +34,7 @@ _BREAKS = frozenset(
     "he she it they you we i there once ever never used".split()
 )
 _JOINS = frozenset([",", "and", "or"])
-# Verbs that read like a noun of the lists, or that no ending gives away.
+# Verbs that are spelled like a noun of the lists, or that have no typical ending.
 _VERBS = frozenset(
     "became began bills came causes centers claims cost cut features fell fired gave got hit houses left lies made "
     "make makes marks paid plays ran records results rose said sang saw sits starring stars stood tools took use uses "
@@ -53,7 +53,7 @@ _PICKS = re.compile(
 
 
 def predict(texts: Sequence[str], abbreviation: bool = False) -> list[str]:
-    """Return the type of every query; without `abbreviation` a question about letters counts as a description."""
+    """Return the type of every query; without `abbreviation` a question about one counts as a description."""
     kinds = [_kind(text) for text in texts]
     return kinds if abbreviation else [DEFAULT if kind == "abbreviation" else kind for kind in kinds]
 
@@ -82,7 +82,7 @@ def _normalise(text: str) -> str:
     text = re.sub(r"\b(what|who|where|when|how|which)'s\b", r"\1 is", text)
     text = re.sub(r"'s\b|(?<=s)'(?=\s)", " 's ", text)
     text = re.sub(r"[,;:]", " , ", text)
-    # "fruit-topped actress": the participle would pass for the verb.
+    # "fruit-topped actress": the participle would be mistaken for a verb.
     text = re.sub(r"\b(?!most)\w+-(?:\w+ed|made)\b", " ", text)
     return re.sub(r"[^\w',]+", " ", text).strip(" ,'")
 
@@ -99,7 +99,7 @@ def _named(words: list[str]) -> str:
 
 
 def _described(words: list[str], definite: bool = False) -> str:
-    """Return the type of "what is WORDS": a described thing by its noun, a bare one wants a definition."""
+    """Return the type of "what is WORDS": by the noun if a specific thing is meant, else a definition."""
     phrase = _phrase(words)
     rest = words[len(phrase) :]
     while phrase and phrase[-1] in _NAMING and rest[:1] == ["of"]:
@@ -126,7 +126,7 @@ def _owned(phrase: list[str]) -> str:
 
 
 def _phrase(words: list[str], verbs: bool = True) -> list[str]:
-    """Return the leading noun phrase: all words up to one that is no part of it; keywords have no `verbs`."""
+    """Return the leading noun phrase: all words up to the first outside it; keyword queries have no `verbs`."""
     noun = False
     for position, word in enumerate(words):
         if word in _BREAKS or (position and word in _STARTS) or (noun and verbs and _ends(word)):

@@ -87,7 +87,7 @@ def join(*parts: Windows | int) -> Ragged:
     """Return rows made of one row of every part, in this order; a part that is a single id is the same in all rows."""
     (num_rows,) = {len(part) for part in parts if isinstance(part, Windows)}
     if num_rows == 1:
-        # The query of one request: ten times faster than what follows.
+        # One row, as for the query of a request: ten times faster than the general case below.
         return Ragged.of([np.concatenate([part[0] if isinstance(part, Windows) else (part,) for part in parts])])
     lengths = [part.lengths() if isinstance(part, Windows) else np.ones(num_rows, np.int64) for part in parts]
     offsets = np.concatenate([[0], np.cumsum(sum(lengths))])

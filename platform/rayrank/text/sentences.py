@@ -1,4 +1,4 @@
-"""Where sentences begin, read off stored piece ids: a property of the vocabulary and of what stands side by side."""
+"""Finds where sentences begin in stored piece ids, from the role of each piece in the vocabulary and its neighbours."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 ENDS, CLOSES, POINT, DIGIT_LAST, DIGIT_FIRST = 1, 2, 4, 8, 16
-"""What a piece may do, as bits: end a sentence, close a quotation or a bracket after its end, be the point of a number,
-and be the digits before and after such a point."""
+"""Roles of a piece, as bits: it ends a sentence, closes a quotation or bracket after a sentence, is a point, which may
+be a decimal point, ends in a digit, begins with a digit."""
 
 MIN_PIECES = 4
 """Shorter sentences (initials, abbreviations, numbers of a list) are joined to a neighbour."""
 
 BLOCK = 1 << 24
-"""Pieces looked at together: the scratch arrays of a corpus of any size stay within some 100 MB."""
+"""Pieces processed at a time, so that temporary arrays stay within some 100 MB for a corpus of any size."""
 
 _ENDS = frozenset(".!?…。！？｡．।॥؟۔")
 _CLOSES = frozenset("\"'”’»›)]}」』）］｝】〉》")
@@ -31,7 +31,7 @@ class Sentences:
     """The sentences of many passages: passage i has those numbered offsets[i] to offsets[i + 1]."""
 
     bounds: Rows
-    """Sentence j is the pieces bounds[j] to bounds[j + 1] of the passages' values; each passage begins one."""
+    """Sentence j is the pieces bounds[j] to bounds[j + 1] of the passages' values; each passage begins a sentence."""
     offsets: Rows
 
     @property
@@ -41,10 +41,10 @@ class Sentences:
 
 
 def sentence_table(tokenizer: "PreTrainedTokenizerFast") -> NDArray[np.uint8]:
-    """Return for every id of the vocabulary what it does in a sentence."""
+    """Return the roles of every id of the vocabulary."""
     backend = tokenizer.backend_tokenizer
     pieces = [backend.id_to_token(row) or "" for row in range(len(tokenizer))]
-    # Vocabularies of bytes spell signs such as 。 in letters of their own; the decoder reads them.
+    # Byte-level vocabularies write characters such as 。 in other letters; the decoder restores them.
     texts = [backend.decoder.decode([piece]) for piece in pieces] if backend.decoder is not None else pieces
     table = np.array([_role(piece, text) for piece, text in zip(pieces, texts, strict=True)], dtype=np.uint8)
     table[tokenizer.all_special_ids] = 0
@@ -59,13 +59,13 @@ def _role(piece: str, text: str) -> int:
         return CLOSES
     if set(signs) <= _ENDS | _CLOSES:
         return ENDS | (POINT if signs == "." else 0)
-    # Digits after a space are a number of their own; vocabularies with ## do not tell.
+    # Digits after a space begin a new number; vocabularies with ## do not mark spaces.
     apart = piece.startswith(("Ġ", "▁"))
     return DIGIT_LAST * signs[-1].isdigit() | DIGIT_FIRST * (signs[0].isdigit() and not apart)
 
 
 def cut(passages: Ragged, table: NDArray[np.uint8]) -> Sentences:
-    """Return the sentences of every passage; one without an end in it is one sentence, an empty one has none."""
+    """Return the sentences of every passage; a passage without sentence ends is one sentence, an empty one has none."""
     starts, counts = [np.empty(0, np.int64)], [np.zeros(1, np.int64)]
     for first, last in _blocks(passages.offsets):
         offsets = passages.offsets[first : last + 1]
@@ -77,7 +77,7 @@ def cut(passages: Ragged, table: NDArray[np.uint8]) -> Sentences:
 
 
 def _blocks(offsets: Rows) -> Iterator[tuple[int, int]]:
-    """Yield runs of passages of about BLOCK pieces, one passage at least."""
+    """Yield ranges of passages of about BLOCK pieces, at least one passage each."""
     first = 0
     while first < len(offsets) - 1:
         last = int(np.searchsorted(offsets, offsets[first] + BLOCK, side="right")) - 1
@@ -97,7 +97,7 @@ def _starts(roles: NDArray[np.uint8], offsets: Rows) -> Rows:
     places = np.flatnonzero(begins)
     long = np.diff(places, append=len(roles)) >= MIN_PIECES
     places = places[long]
-    # A short one joins the sentence before it; those at a passage's head join the first long one, which begins there.
+    # A short sentence joins the one before it; at the head of a passage it joins the first long one.
     owner = np.searchsorted(heads, places, side="right")
     leads = np.diff(owner, prepend=0) > 0
     kept = np.zeros(len(roles), bool)

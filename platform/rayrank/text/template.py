@@ -1,7 +1,7 @@
 """The one place that puts model inputs together from ids: `[CLS] type [SEP] query [SEP] passage [SEP]`.
 
 Training, scoring, serving and explaining all ask a `Template` which parts an input has, in which order, and what is
-cut. It takes rows of ids and asks nothing about them, so what is to come needs no change here:
+cut. A template does not interpret the ids, so these extensions need no change here:
 
 - A passage that is a window of a longer document is a row of `Windows` over the documents' ids.
 - Markers around words are ids like any other and count towards every length. Markers around the words that a query
@@ -45,21 +45,21 @@ class Template:
     """The order of an input's parts, its special tokens and the length of each part.
 
     A query is cut to `query_length` pieces; a type is cut to what the query and `MIN_PASSAGE_PIECES` of a passage leave
-    of `length`; a passage is cut to what query and type leave. Each loses its end.
+    of `length`; a passage is cut to what query and type leave. Each is cut at its end.
     """
 
     cls_id: int
     sep_id: int
     pad_id: int
     length: int
-    """Ids of an input at most, special tokens included."""
+    """Maximum number of ids of an input, special tokens included."""
     query_length: int
     has_type: bool = False
 
     @classmethod
     def of(cls, tokenizer: "PreTrainedTokenizerFast", inputs: InputConfig) -> "Template":
         """Return the template of a re-ranker's inputs."""
-        # Settings of an exported model were not checked against each other; a long query must leave room, too.
+        # The settings of an exported model were not checked against each other, so a long query is limited here.
         most = inputs.length - (4 if inputs.query_type else 3) - MIN_PASSAGE_PIECES
         special = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id
         return cls(*special, inputs.length, min(inputs.query_length, most), inputs.query_type)
@@ -73,7 +73,7 @@ class Template:
     def prefixes(self, queries: Windows, types: Windows | None = None) -> Ragged:
         """Return `[CLS] type [SEP] query [SEP]` for every query, without `type [SEP]` where inputs have no type."""
         if (types is not None) != self.has_type:
-            wanted = "one type a query" if self.has_type else "no types"
+            wanted = "one type per query" if self.has_type else "no types"
             raise ConfigError(f"input.query_type={self.has_type} asks for {wanted}: pass types accordingly.")
         queries = queries.cut(self.query_length)
         if types is None:
@@ -99,9 +99,9 @@ class Template:
         return Sequences(join(prefixes, passages.cut(kept), self.sep_id), before)
 
     def halves(self, first: Rows, second: Rows) -> tuple[Rows, Rows]:
-        """Return how many ids two texts that are read together keep of their own: what fits, or half of the room each.
+        """Return how many ids each of two texts keeps: all if both fit, else half of the room each.
 
-        This is for pre-training's `[CLS] A [SEP] B [SEP]`; where one half is short, the other has the rest.
+        This is for pre-training's `[CLS] A [SEP] B [SEP]`; if one text is shorter than half, the other gets the rest.
         """
         room = self.length - 3
         before = np.minimum(first, np.maximum(room - second, room // 2))

@@ -1,14 +1,14 @@
-"""What the query type classifier knows: an ordered table of question patterns, and the nouns that name each type.
+"""The data of the query type rules: an ordered table of question patterns, and the nouns of each type.
 
-Read off the TREC question classification training set; `query_types.py` applies it to a normalised question: lower
-case, no quotes, no hyphens, commas and possessive `'s` as words of their own.
+Derived from the TREC question classification training set; `query_types.py` applies them to a normalised question:
+lower case, no quotes, no hyphens, commas and possessive `'s` as words of their own.
 """
 
 import re
 from typing import NamedTuple
 
-# What "what X ..." or "the X of ..." asks for, in the singular. Groups and organisations count as persons, and names,
-# titles and jobs too, as they do in TREC.
+# Nouns X of "what X ..." or "the X of ...", in the singular. As in TREC, groups, organisations, names, titles and jobs
+# count as persons.
 PERSON = """
     ace actor actress administration admiral adviser advisor advocate agency agent airline alias ambassador american
     announcer apostle architect army artist assassin association astronaut astronomer athlete attorney aunt author
@@ -119,7 +119,7 @@ _MEASURE = (
 
 
 class Rule(NamedTuple):
-    """A pattern that settles the type on its own, and what such a question asks for."""
+    """A pattern that determines the type by itself, and what such a question asks for."""
 
     kind: str
     pattern: re.Pattern[str]
@@ -130,17 +130,17 @@ def _rule(kind: str, pattern: str, why: str) -> Rule:
     return Rule(kind, re.compile(pattern), why)
 
 
-# The first pattern that matches decides, so the special stands before the general.
+# The first pattern that matches decides, so specific patterns come before general ones.
 RULES = (
     _rule("description", r"^why\b|, why\b|\bwhy$|^how come\b", "a reason"),
-    _rule("abbreviation", r"\b(?:abbreviat\w+|acronym|initialism)\b", "letters, in so many words"),
+    _rule("abbreviation", r"\b(?:abbreviat\w+|acronym|initialism)\b", "an abbreviation, by that word"),
     _rule("abbreviation", r"\b(?:stand|stands|stood) for\b|^what do the (?:letters|initials)\b", "what letters mean"),
     _rule("description", r"^(?:define|describe|explain|definition|meaning)\b|\bdefin(?:e|ed|ition)$", "a definition"),
     _rule("person", r"^(?:(?:by|for|from|to|with|of) )?(?:who|whom|whose)\b", "a person, by the question word"),
     _rule(
         "person",
         r"\b(?:by|to|for|with) whom\b|\b(?:by|to|for|with) who$|, who\b(?! had| was)",
-        "a person, the question word late",
+        "a person, by a question word at the end",
     ),
     _rule("numeric", r"^when\b(?!.*, (?:what|which|who)\b)|\bwhen$", "a date"),
     _rule("numeric", r"^where .*\brank", "a rank"),
@@ -161,7 +161,7 @@ RULES = (
         "description",
         rf"\bwhat (?:exactly )?(?:, \w+ )?{_DO} .*\b(?:do|say|look like|sound like|feel like|believe|think|happen"
         r"|have in common|have to do)(?: (?:to|for|about|in|when|if|with|on|upon|every|that|through)\b.*)?$",
-        "a conduct, an appearance, an opinion",
+        "an activity, an appearance, an opinion",
     ),
     _rule(
         "description",
@@ -172,9 +172,9 @@ RULES = (
     _rule(
         "description",
         rf"^what {_BE} (?:meant|different (?:about|between)|wrong|special|unusual|it like|being done)\b",
-        "an account",
+        "a description",
     ),
-    _rule("description", rf"^what {_BE} (?:people|they|we) \w+ing\b", "a conduct"),
+    _rule("description", rf"^what {_BE} (?:people|they|we) \w+ing\b", "an activity"),
     _rule("entity", r"^(?:what|which) (?:kind|type|sort) of .* team (?:is|are)\b", "a sport"),
     _rule(
         "entity",
@@ -188,7 +188,7 @@ RULES = (
         "entity",
         rf"^what {_BE} (?:\w+ly )?(?:\w+[^\We]ed|kept|worn|found|sold|grown|given|eaten|made|known|lost) "
         r"(?:\w+ly )?(?:to|in|on|of|from|during|by|as|at|between|with)\b",
-        "whatever undergoes it",
+        "the thing that something is done to",
     ),
     _rule("entity", rf"^(?:what {_BE} (?:a |the )?)?fear of\b", "a phobia"),
     _rule("description", rf"^what {_BE} the words to\b", "a text"),

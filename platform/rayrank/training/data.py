@@ -1,4 +1,4 @@
-"""What training and scoring read from storage: texts as ids, judgments and candidates as rows of them."""
+"""What training and scoring read from storage: texts as word-piece ids, judgments and candidates as row numbers."""
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Split:
-    """The judged queries of one split: query rows, and for each of them its rows of positives and candidates."""
+    """The judged queries of one split: query rows, and for each query the rows of its positives and candidates."""
 
     queries: Rows
     positives: Ragged
@@ -36,7 +36,7 @@ class Split:
     def negatives(self, place: int) -> Rows:
         """Return the candidates of the place-th query that nobody judged relevant."""
         rows = self.candidates[place]
-        # With the few positives a query has, this takes an eighth of the time of numpy's isin.
+        # For the few positives of a query, this takes an eighth of the time of numpy's isin.
         kept: NDArray[np.bool_] = (rows != self.positives[place][:, None]).all(axis=0)
         return rows[kept].astype(np.int64)
 
@@ -105,12 +105,12 @@ def load(
 
 
 def read_candidates(artifact: Artifact, split: str) -> Iterator[pa.Table]:
-    """Yield the rows of one split, a file at a time; where a query is in several, the first holds its best."""
+    """Yield the rows of one split, a file at a time; if a query is in several, the first has its best rows."""
     return map(artifact.read_table, artifact.names(split))
 
 
 def hold_out(splits: dict[str, Split], num_dev: int | None) -> dict[str, Split]:
-    """Return train and at most `num_dev` dev queries (None: all), a tenth of train where there is no dev split."""
+    """Return train and at most `num_dev` dev queries (None: all); without a dev split a tenth of train becomes dev."""
     train, dev = splits["train"], splits["dev"]
     if not len(dev.queries):
         every = np.arange(len(train.queries)) % 10 == 0

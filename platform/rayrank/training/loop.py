@@ -103,24 +103,24 @@ def fit(
 ) -> Fitted:
     """Train from the last checkpoint to the last step; return the weights of the best dev metric, on every rank."""
     plan = _Plan.of(phase.num_examples(), config, training.evaluations, save_every)
-    run = _Training(model, phase, config, plan, training.seed, device, checkpoint)
+    loop = _Training(model, phase, config, plan, training.seed, device, checkpoint)
     # Pre-trained weights come in evaluation mode, without dropout.
     model.train()
-    for examples in run.batches():
-        run.step(examples)
-        if not plan.is_logged(run.state.step):
+    for examples in loop.batches():
+        loop.step(examples)
+        if not plan.is_logged(loop.state.step):
             continue
-        line = run.log_line()
-        if plan.is_saved(run.state.step):
-            run.stop_if_collapsed()
+        line = loop.log_line()
+        if plan.is_saved(loop.state.step):
+            loop.stop_if_collapsed()
             line = replace(line, saved=True)
-        if plan.is_measured(run.state.step):
-            line = replace(line, dev=run.evaluate())
+        if plan.is_measured(loop.state.step):
+            line = replace(line, dev=loop.evaluate())
         # Logged before it is saved: a training resumed from this checkpoint does not log earlier steps again.
         log(line)
         if line.saved:
-            run.save(line)
-    return Fitted(run.state, run.best_weights())
+            loop.save(line)
+    return Fitted(loop.state, loop.best_weights())
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class _Plan:
     per_epoch: int
     num_steps: int
     measured: frozenset[int]
-    """Steps of an epoch."""
+    """The steps within an epoch after which the dev metric is measured."""
     save_every: int
 
     @classmethod
@@ -202,7 +202,7 @@ class _Training:
             self._probes = examples[:NUM_PROBES]
         if not step:
             self.state.spread = self._spread()
-        # Dropout too is a function of (seed, step, rank), so that a resumed training draws what an unbroken one draws.
+        # Dropout too is a function of (seed, step, rank), so that a resumed training repeats it.
         seed = hash((self._seed, step, rank)) % (1 << 63)
         self._unread.append(self._train_step(examples, seed, rank, world))
         self._schedule.step()
@@ -210,7 +210,7 @@ class _Training:
         self._num_seen += len(examples)
 
     def log_line(self) -> Log:
-        """Return the log line of the last step; stop if the loss or the gradient of any step since the last is NaN."""
+        """Return the log line of the last step; stop if a loss or gradient since the last one is not finite."""
         # The only place that waits for the device.
         losses = torch.stack(self._unread).tolist()
         self._unread.clear()
@@ -236,11 +236,11 @@ class _Training:
 
     def _spread(self) -> float:
         """Return the standard deviation of the probes' scores, NaN if fewer than two examples have one."""
-        # A copy without dropout, which alone would make scores differ; and one whose layers are not compiled.
+        # A copy, without dropout, which by itself would make scores differ, and with layers that are not compiled.
         copied = deepcopy(plain_model(self._model)).eval()
         found = []
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
-            # One by one, because a micro-batch may be all that fits into the memory.
+            # One by one, because the memory may have no room for more than a micro-batch.
             for place in range(len(self._probes)):
                 prepared = self._phase.prepare(copied, self._probes[place : place + 1])
                 found.append(self._phase.loss(copied, prepared)[1].detach().float())

@@ -30,8 +30,8 @@ def pretraining(
 ) -> Tensor:
     """Cross entropy of the masked pieces plus that of the next sentences, averaged over the examples.
 
-    `mlm_logits` and `labels` have one row for each masked piece, `of_example` says to which example it belongs. A label
-    that is `IGNORED` adds nothing: of the padding of masked pieces, and of an example without a second sentence.
+    `mlm_logits` and `labels` have one row for each masked piece, `of_example` says to which example it belongs. The
+    label `IGNORED`, for padding and for an example without a second sentence, adds nothing to the loss.
     Pieces are averaged within their example first, and both sums are divided by the number of examples: so the loss of
     a batch is the mean of the losses of its parts, weighted by their numbers of examples.
     """
@@ -45,6 +45,37 @@ def pretraining(
     return (masked + second) / num_examples
 
 
+def in_batch(scores: Tensor, excluded: Tensor) -> Tensor:
+    """Cross entropy of each query's answer among all passages of the batch.
+
+    `scores` and `excluded` are (queries, passages); passage i is the answer of query i, and excluded passages count for
+    nothing.
+    """
+    scores = scores.masked_fill(excluded, -torch.inf)
+    return functional.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
+
+
 def query_types(logits: Tensor, labels: Tensor) -> Tensor:
     """Cross entropy over the types of queries."""
     return functional.cross_entropy(logits, labels)
+
+
+def query_pieces(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross entropy of the pieces of queries, averaged within each query first, so that long and short count the same.
+
+    `logits` are (queries, length, vocabulary); a label that is `IGNORED` adds nothing.
+    """
+    each = functional.cross_entropy(
+        logits.float().flatten(0, 1), labels.flatten(), reduction="none", ignore_index=IGNORED
+    ).view_as(labels)
+    return (each.sum(1) / (labels != IGNORED).sum(1)).mean()
+
+
+def term_weights(weights: Tensor, targets: Tensor, num_words: float) -> Tensor:
+    """Squared error of the words' weights, summed and divided by the expected number of words in the batch.
+
+    Both tensors have one entry for each word piece; a target is negative where a piece begins no word. With the
+    expected number instead of the batch's own, each word counts the same, whatever batch it is in.
+    """
+    errors = (weights.float() - targets).masked_fill(targets < 0, 0)
+    return errors.square().sum() / num_words

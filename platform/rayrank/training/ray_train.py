@@ -31,7 +31,7 @@ from rayrank.training.ray_worker import Driver, Start, load_state, run_worker
 CHECKPOINTS = "checkpoints"
 """The folder of an unfinished artifact that Ray Train keeps its checkpoints in."""
 
-# Seconds between Ray Train's looks at its workers; a phase ends, or fails, only at the next look.
+# Seconds between Ray Train's checks of its workers, which are also when it notices that a phase has ended or failed.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ Report = Callable[[Log], bool]
 class AtomicJson(pyarrow.fs.FSSpecHandler):  # type: ignore[misc]
     """An artifact's file system for Ray Train that writes its list of checkpoints, a JSON file, atomically.
 
-    Ray Train writes the list in place; a kill in the middle would leave one that no later training can read.
+    Ray Train writes the list in place; a kill in the middle would leave a list that no later training can read.
     """
 
     def __init__(self, artifact: Artifact) -> None:
@@ -72,7 +72,7 @@ class _AtomicFile(io.BytesIO):
 
 
 class LostWorkers(TrainingStopped):
-    """Training whose workers died more often than `resources.retries` allows; its checkpoint stays."""
+    """The workers of a training died more often than `resources.retries` allows; its checkpoint stays."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def train_phase(
 
 
 def _queue() -> Queue:
-    # No core: on a small machine the workers take all of them.
+    # A queue reserves no core: on a small machine the workers need all of them.
     return Queue(actor_options={"num_cpus": 0})
 
 
@@ -138,7 +138,7 @@ def _facts(state: dict[str, Any], scaling: ray.train.ScalingConfig) -> dict[str,
 
 
 def scale(resources: ResourcesConfig) -> ray.train.ScalingConfig:
-    """Return the number of workers and their size: one a GPU if the cluster has any, else one with a node's cores."""
+    """Return the number of workers and their size: one per GPU if the cluster has any, else one with a node's cores."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     num_gpus = sum(node.get("GPU", 0) for node in nodes)
     gpus = resources.train_gpus if resources.train_gpus is not None else min(1.0, num_gpus)
@@ -166,7 +166,7 @@ def _too_large(workers: int, cpus: int, gpus: float) -> None:
 @contextmanager
 def follow(driver: Driver, history: History, label: str, report: Report | None) -> Iterator[None]:
     """Log what the workers send while the driver waits for them, and raise the error that they stopped with."""
-    # Not in the thread: there an error would leave the workers waiting for decisions.
+    # Not in the follower, where an error would leave the workers waiting for decisions.
     history.open()
     follower = _Follower(driver, history, label, report)
     follower.start()
@@ -175,7 +175,7 @@ def follow(driver: Driver, history: History, label: str, report: Report | None) 
     finally:
         follower.end()
         if follower.error:
-            # It says more than Ray Train's own exception.
+            # This error is more specific than Ray Train's own exception.
             raise follower.error from None
 
 
@@ -198,7 +198,7 @@ class _Follower(threading.Thread):
             if "error" in message:
                 self.error = self.error or getattr(errors, message["error"])(*message["arguments"])
             elif "resumed" in message:
-                say(f"{self._label}: going on from the checkpoint at step {message['resumed']:,}")
+                say(f"{self._label}: resuming from the checkpoint at step {message['resumed']:,}")
             else:
                 self._log(Log(**message))
         self._history.close()
@@ -212,7 +212,7 @@ class _Follower(threading.Thread):
         except Exception:
             logger.exception("%s: step %d could not be logged; training continues", self._label, line.step)
         if self._driver.decisions is not None and line.dev is not None:
-            # The workers wait for it, even if logging failed.
+            # The workers wait for the decision, even if logging failed.
             self._driver.decisions.put((line.step, continues))
 
     def end(self) -> None:
@@ -226,7 +226,7 @@ class _Follower(threading.Thread):
 
 @contextmanager
 def _interrupt_handler_kept() -> Iterator[None]:
-    """Restore the handler of Ctrl-C, which Ray Train replaces and never gives back."""
+    """Restore the handler of Ctrl-C, which Ray Train replaces and does not restore."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -238,14 +238,14 @@ def _interrupt_handler_kept() -> Iterator[None]:
 
 
 def _explained(error: ray.train.TrainingFailedError, resources: ResourcesConfig) -> Exception:
-    """Return the loss of workers as one sentence, and any other error unchanged, with its traceback."""
-    # Ray Train wraps the death of a worker, unlike an exception in it, in its health check's failure.
+    """Return LostWorkers, one sentence, if workers died, and any other error unchanged, with its traceback."""
+    # Ray Train reports a dead worker, unlike an exception in a worker, as a failed health check.
     found = getattr(error, "worker_failures", {}).values()
     failures = [getattr(failure, "health_check_failure", failure) for failure in found]
     if failures and all(isinstance(failure, ray.exceptions.RayError) for failure in failures):
         first = str(failures[0]).strip().split("\n")[0].rstrip(".")
         return LostWorkers(
             f"Training lost its workers more than resources.retries={resources.retries} times: {first}; run the same "
-            f"command again to go on from the last checkpoint."
+            f"command again to resume from the last checkpoint."
         )
     return error

@@ -73,7 +73,7 @@ def run_worker(
             log=lambda line: driver.log(line, is_first), save_every=resources.checkpoint_steps,
         )  # fmt: skip
     except RayrankError as error:
-        # All ranks raise it together, and a restart would end in the same way.
+        # All ranks raise the same error, and a restart would end in the same way.
         if is_first:
             driver.report_error(type(error), *error.args)
     except torch.OutOfMemoryError:
@@ -121,7 +121,7 @@ class _RayCheckpoints:
         self._is_first, self._driver = is_first, driver
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
         self._about = {"device": name, **about}
-        """What the driver stores of the device, the phase and the model; every checkpoint has it."""
+        """Facts about the device, the phase and the model for the driver; every checkpoint has them."""
 
     def load(self) -> dict[str, Any] | None:
         checkpoint = ray.train.get_checkpoint()

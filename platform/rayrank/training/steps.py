@@ -23,7 +23,7 @@ COMPILE_AFTER = 60.0
 minute for BERT-large, too long for a training that is over sooner."""
 
 MAX_GRAPHS = 32
-"""Batch shapes that get a CUDA graph; capturing one takes a fraction of a second."""
+"""Maximum number of CUDA graphs, one per batch shape; capturing one takes a fraction of a second."""
 
 
 class Prepared(Protocol):
@@ -55,7 +55,7 @@ def adamw(model: nn.Module, config: PhaseConfig) -> AdamW:
 
 
 class TrainStep:
-    """Trains a model on one batch a call."""
+    """Trains a model on one batch per call."""
 
     def __init__(self, model: nn.Module, objective: Objective, optimizer: AdamW, config: PhaseConfig) -> None:
         self._model, self._objective, self._optimizer, self._config = model, objective, optimizer, config
@@ -91,7 +91,7 @@ class TrainStep:
         total = torch.zeros((), device=self._device)
         for begin in range(0, len(share), size):
             part = share[begin : begin + size]
-            # DDP takes the mean over ranks; with these weights it is the mean over the batch, however it is shared.
+            # DDP takes the mean over ranks; with these weights it is the mean over the batch, however it is divided.
             weight = len(part) * world / len(examples) if has_share else 0.0
             prepared = self._objective.prepare(self._model, part)
             with _gradient_exchange(self._model, is_last=begin + size >= len(share)):
@@ -105,7 +105,7 @@ class TrainStep:
         return torch.stack([total, norm])
 
     def _accumulate(self, batch: "_MicroBatch") -> Tensor:
-        """Add a micro-batch's gradients to those that are there, from a CUDA graph where possible; return its loss."""
+        """Add a micro-batch's gradients to the accumulated ones, by a CUDA graph where possible; return its loss."""
         if not isinstance(batch.prepared.inputs, PackedBatch):
             return self._backward(batch)
         self._compile_when_due()
@@ -167,7 +167,7 @@ class CudaGraphs:
         shape = tuple(map(_shape, _leaves(argument)))
         if shape not in self._graphs:
             if shape not in self._seen or len(self._graphs) == MAX_GRAPHS:
-                # The first time loads and compiles kernels, which cannot be captured.
+                # The first call with a shape loads and compiles kernels, which cannot be captured.
                 self._seen.add(shape)
                 return work(argument)
             self._graphs[shape] = self._capture(work, argument)
@@ -202,7 +202,7 @@ def _shape(leaf: Any) -> Hashable:
 
 
 def _gradient_exchange(model: nn.Module, is_last: bool) -> AbstractContextManager[None]:
-    """Let ranks exchange gradients once a batch, with its last micro-batch; before it they add up on each rank."""
+    """Exchange gradients between ranks once per batch, with its last micro-batch; before, ranks accumulate them."""
     if is_last or not isinstance(model, DistributedDataParallel):
         return nullcontext()
     return model.no_sync()

@@ -16,11 +16,11 @@ Representative = Literal["last", "first", "all"]
 """Which pieces of a word the positions of other words may attend to."""
 
 NO_SEQUENCE = -2
-"""In `PackedCodes.visible_to`: only the piece's own word may attend to it. Padding, sequence -1, has another number."""
+"""`PackedCodes.visible_to` of a piece that only its own word may attend to; -1 is the sequence of padding."""
 
 
 def word_starts(ids: Tensor, table: Tensor) -> Tensor:
-    """Return which pieces start a word, along the last dimension; the piece after a lone one (see ALONE) does too."""
+    """Return which pieces start a word, along the last dimension; the piece after an ALONE piece does too."""
     role = table[ids]
     # In-place writes cannot be exported to ONNX, so there are none here and in `padded_mask`.
     return (role >= STARTS) | pad(role[..., :-1] == ALONE, (1, 0), value=True)
@@ -49,7 +49,7 @@ class PackedCodes(NamedTuple):
     """Three numbers per position of a packed batch from which attention derives its mask.
 
     In layers with STRM, query q may attend to key k if word[q] == word[k] or seq[q] == visible_to[k]; in the others, if
-    seq[q] == seq[k]. STRM's learned bias is added to the logits of pairs that only the second rule allows.
+    seq[q] == seq[k]. STRM's learned bias is added to the logits of pairs in the same sequence that STRM would hide.
     """
 
     seq: Tensor

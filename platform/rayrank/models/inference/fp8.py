@@ -42,7 +42,7 @@ def check_fp8(model: Reranker) -> None:
 
 
 def use_fp8_layers(base: PreTrainedModel) -> None:
-    """Replace the linear layers of all transformer layers by fp8 ones; not after `fuse_layers`."""
+    """Replace the linear layers of all transformer layers by fp8 ones; must not be called after `fuse_layers`."""
     fuse_projections(base)
     for layer in gelu_layers(base):
         layer.output.dense = Fp8Linear(layer.output.dense, after_gelu=True)

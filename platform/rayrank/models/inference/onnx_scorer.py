@@ -16,7 +16,7 @@ from rayrank.models.inference.scorer import length_sorted_batches
 from rayrank.text.ragged import Rows
 
 TOKENS = 512
-"""Tokens per batch, about: `budget` adjusts it so that all threads finish at about the same time."""
+"""Approximate tokens per batch; `budget` adjusts the number so that all threads finish at about the same time."""
 
 _CPU = torch.device("cpu")
 

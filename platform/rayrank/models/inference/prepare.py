@@ -17,7 +17,7 @@ FP8_CAPABILITY = (8, 9)
 def to_bfloat16(model: Reranker) -> None:
     """Convert the encoder of a model on a GPU to bfloat16, the precision of all scoring there."""
     first = next(model.parameters())
-    # Not again if it is bfloat16 already: that would convert fp8 weights back.
+    # A bfloat16 model is left alone: converting it again would convert its fp8 weights back.
     if model.encoder.packs and first.is_cuda and first.dtype != torch.bfloat16:
         model.encoder.bfloat16()
 

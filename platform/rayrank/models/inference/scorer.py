@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +35,9 @@ class Scorer:
         on_gpu = self._device.type == "cuda"
         self.packs = on_gpu and model.encoder.packs
         is_bfloat16 = next(model.encoder.parameters()).dtype == torch.bfloat16
-        self._autocast = torch.autocast(self._device.type, torch.bfloat16, enabled=on_gpu and not is_bfloat16)
+        self._autocast: AbstractContextManager[Any] = torch.autocast(
+            self._device.type, torch.bfloat16, enabled=on_gpu and not is_bfloat16
+        )
         self.tokens = self._usable_budget(tokens or (GPU_TOKENS if on_gpu else CPU_TOKENS))
 
     @property
@@ -46,7 +50,7 @@ class Scorer:
         return Scorer(self.model, texts, self.tokens)
 
     def num_in_full_rows(self) -> int:
-        """Return how many pairs (row i of queries with row i of passages) fill packed rows; the rest would not."""
+        """Return how many pairs, of query row i with passage row i, fill whole packed rows; the rest fill no row."""
         rows = np.arange(len(self._texts.prefixes))
         *_, (start, _) = self._row_slices(self._texts.lengths(rows, rows))
         return start
@@ -89,9 +93,14 @@ class Scorer:
 
     def _score(self, query_rows: Rows, passage_rows: Rows) -> Tensor:
         if not self.packs:
-            return relevance_score(self.model(self._texts.padded(query_rows, passage_rows, self._device)))
+            return self._output(self.model(self._texts.padded(query_rows, passage_rows, self._device)))
         length = row_length(int(self._texts.lengths(query_rows, passage_rows).sum()))
-        return relevance_score(self.model(self._texts.packed(query_rows, passage_rows, length, self._device)))
+        return self._output(self.model(self._texts.packed(query_rows, passage_rows, length, self._device)))
+
+    @staticmethod
+    def _output(read: Tensor) -> Tensor:
+        """Return one score per pair from the model's logits; a subclass may return something else per pair."""
+        return relevance_score(read)
 
     def _usable_budget(self, tokens: int) -> int:
         """Return the budget, for packed rows rounded up to whole blocks and to at least one pair."""
@@ -117,7 +126,7 @@ class Scorer:
 
 
 def row_length(tokens: int) -> int:
-    """Return the length of a packed row for so many tokens: whole query blocks, at least two.
+    """Return the length of a packed row for this many tokens: whole query blocks, at least two.
 
     torch.compile specialises on a dimension of size 1, so there is never a single block.
     """
@@ -140,7 +149,8 @@ def block_aligned_order(lengths: Rows) -> Rows:
 
 def _collect(pending: list[tuple[Rows, Tensor]], count: int) -> NDArray[np.float32]:
     """Return the scores in the caller's order; .cpu() waits for the device, so it is called after the last launch."""
-    scores = np.empty(count, np.float32)
+    shape = pending[0][1].shape[1:] if pending else ()
+    scores = np.empty((count, *shape), np.float32)
     for chosen, values in pending:
         scores[chosen] = values.float().cpu().numpy()
     return scores

@@ -39,13 +39,20 @@ class PairGroups(NamedTuple):
     """For each pair of the batch its place in the concatenated groups."""
 
 
-def collate_pairs(model: nn.Module, texts: PairTexts, query_rows: Rows, passage_rows: Rows) -> PackedBatch | PairGroups:
-    """Return pairs as the model trains on them: packed on a GPU where the encoder can, padded in groups elsewhere."""
+def collate_pairs(
+    model: nn.Module, texts: PairTexts, query_rows: Rows, passage_rows: Rows, group_tokens: int | None = None
+) -> PackedBatch | PairGroups:
+    """Return pairs as the model trains on them: packed on a GPU where the encoder can, padded in groups elsewhere.
+
+    Groups have about `group_tokens` tokens each; without it there are at most LENGTH_GROUPS.
+    """
     device = next(model.parameters()).device
     if device.type == "cuda" and plain_model(model).encoder.packs:
         return texts.packed_for_training(query_rows, passage_rows, device)
-    order = np.argsort(texts.lengths(query_rows, passage_rows), kind="stable")
-    parts = np.array_split(order, max(1, min(LENGTH_GROUPS, len(order) // SMALLEST_GROUP)))
+    lengths = texts.lengths(query_rows, passage_rows)
+    order = np.argsort(lengths, kind="stable")
+    most = int(lengths.sum()) // group_tokens if group_tokens else LENGTH_GROUPS
+    parts = np.array_split(order, max(1, min(most, len(order) // SMALLEST_GROUP)))
     padded = tuple(texts.padded(query_rows[part], passage_rows[part], device) for part in parts)
     return PairGroups(padded, torch.from_numpy(np.argsort(order)).to(device))
 
@@ -74,8 +81,8 @@ class FineTuning:
         self.places: list[int] = np.flatnonzero(self.num_negatives).tolist()
         if not self.places:
             raise DatasetError(
-                "No training query has a candidate left that is not judged relevant, so there is nothing to tell "
-                "apart: raise candidates.depth, or noise.threshold if it took them out."
+                "No training query has a negative, which is a candidate that is not judged relevant: raise "
+                "candidates.depth, or noise.threshold if the noise filter removed them."
             )
 
     def generator(self, epoch: int, row: int) -> np.random.Generator:
@@ -108,7 +115,7 @@ def dev_metric(data: TrainingData, split: Split, scorer: PairScores, measure: Me
 
 
 def dev_values(data: TrainingData, split: Split, scorer: PairScores, measure: Measure) -> NDArray[np.float64]:
-    """Return the metric of each query's candidates ordered by a scorer; an answer that is no candidate is not found."""
+    """Return the metric of each query's candidates ordered by a scorer; relevant passages outside them are missed."""
     if not len(split.queries):  # as on some workers, where there are more workers than dev queries
         return np.empty(0)
     queries = np.repeat(split.queries, split.candidates.lengths(np.arange(len(split.queries))))
@@ -144,8 +151,8 @@ def with_dev_queries(inputs: Inputs, config: PipelineConfig) -> Inputs:
     splits = hold_out(inputs.data.splits, config.training.dev_queries)
     if not len(splits["dev"].candidates.values):
         raise DatasetError(
-            f"No dev query of the dataset {config.dataset.source} has candidates, so that no model can be measured: "
-            f"add candidates of the dev split, or remove its judgments, and a tenth of train is measured instead."
+            f"No dev query of the dataset {config.dataset.source} has candidates, so no model can be measured: "
+            f"add candidates of the dev split, or remove its judgments, and a tenth of train becomes dev instead."
         )
     return replace(inputs, data=replace(inputs.data, splits=splits))
 

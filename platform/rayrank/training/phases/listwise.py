@@ -1,6 +1,6 @@
-"""Listwise phase: positives against negatives of a query, normalised over their list. Settings: `ListwiseConfig`.
+"""Listwise phase: a query's positives against its negatives, in one list. Settings: `ListwiseConfig`.
 
-Examples: one list a training query, drawn anew each epoch from its judged answers and from its other candidates
+Examples: one list per training query, drawn anew each epoch from its judged answers and from its other candidates
 without those that the noise filter removes. Loss: negative log likelihood of the positives within their list.
 Start: the pointwise model with one output instead of two, or an encoder with a fresh head (`listwise.start`,
 `listwise.head`). Dev metric: that of `fine_tuning.dev_values`, on the first stage's candidates of the dev queries.
@@ -60,14 +60,14 @@ def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "Listwise"]:
 
 def _filtered_inputs(config: PipelineConfig, store: Store) -> Inputs:
     """Return inputs with the noise-filtered candidates to train on and all candidates to measure on."""
-    if config.noise.threshold == 1:  # it keeps everything, and there may be no noise artifact
+    if config.noise.threshold == 1:  # the filter removes nothing, and there may be no noise artifact
         return with_dev_queries(join_candidates(config, store), config)
     joined = join_candidates(config, store, filtered_candidates(config, store))
     filtered = with_dev_queries(joined, config)
     if len(joined.data.splits["dev"].queries):
         return filtered
-    # Dev queries are taken from train then. With filtered candidates they would be too easy: what the pointwise model
-    # wrongly found relevant would be missing.
+    # Dev queries are taken from train then. Filtered candidates would make them too easy: passages that the pointwise
+    # model wrongly finds relevant would be missing.
     whole = with_dev_queries(join_candidates(config, store), config)
     splits = {"train": filtered.data.splits["train"], "dev": whole.data.splits["dev"]}
     return replace(filtered, data=replace(filtered.data, splits=splits))
@@ -92,7 +92,7 @@ class LabelledLists(NamedTuple):
 
 
 class Listwise(FineTuning):
-    """One list a training query, with `listwise.positives` and `listwise.negatives`, drawn anew each epoch."""
+    """One list per training query, with `listwise.positives` and `listwise.negatives`, drawn anew each epoch."""
 
     def __init__(
         self, inputs: Inputs, config: ListwiseConfig, training: TrainingConfig, measure: Measure = MRR_10

@@ -1,4 +1,4 @@
-"""Pointwise phase: is a passage relevant to a query, one pair at a time. Settings: `PointwiseConfig`.
+"""Pointwise phase: classifies one pair of query and passage at a time as relevant or not. Settings: `PointwiseConfig`.
 
 Examples: every judged answer of a training query, and `pointwise.negatives` of its other candidates for each.
 Loss: cross entropy of the two classes, irrelevant and relevant. Start: the pre-trained encoder and a fresh head.
@@ -68,7 +68,7 @@ class Pointwise(FineTuning):
         return self._num_pairs
 
     def examples(self, epoch: int) -> Any:
-        """Return an array of (query row, passage row, label), one row a pair."""
+        """Return an array of (query row, passage row, label), one row per pair."""
         found = []
         for place in self.places:
             query, positives = int(self.split.queries[place]), self.split.positives[place].astype(np.int64)

@@ -1,8 +1,8 @@
 """Pretrain phase: masked words and next sentences on the corpus itself. Settings: `PretrainConfig`.
 
-Examples: every passage once an epoch, made from stored ids when a batch needs it. A passage of several sentences is cut
-in two at one of them, and its second half is kept or replaced by that of another passage; a passage of one sentence is
-read alone. Loss: cross entropy of the masked pieces plus, for two halves, of whether the second follows the first.
+Examples: every passage once per epoch, made from stored ids when a batch needs it. A passage of several sentences is
+cut in two at one of them, and its second half is kept or replaced by that of another passage; a passage of one sentence
+is read alone. Loss: cross entropy of the masked pieces plus, for two halves, of whether the second follows the first.
 Start: the encoder that `encoder.name` names, with its heads where it has any. Dev metric: minus the loss on held-out
 passages.
 """
@@ -41,11 +41,12 @@ HELD_OUT = 1 << 40
 """The epoch number of the held-out examples, which no training epoch has."""
 
 MIN_TO_PAIR = 4
-"""Passages of several sentences that next-sentence pairs need: two to train on and two held out, because a wrong second
-half comes from another passage."""
+"""Minimum number of passages of several sentences for next-sentence pairs: two to train on and two held out, because a
+wrong second half comes from another passage."""
 
-SPLIT, TRUE, OTHER, PLACE, ROUND = range(5)
-"""What an example's first random numbers decide; after them come three for each position."""
+SPLIT, IS_NEXT, OTHER, OTHER_SPLIT, ROUND = range(5)
+"""The first random numbers of an example: where its passage is split, whether the second half is its own, else of which
+passage and from which sentence on, and how the number of masked pieces is rounded. Three per position follow."""
 
 MASKED_STEP = 64
 """The masked pieces of a packed batch are padded to a multiple of this, so that few shapes of batches occur."""
@@ -82,7 +83,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: "PreTrainedTokenizerFast") -> "Vocabulary":
-        """Return those of a tokenizer."""
+        """Return the ids of a tokenizer."""
         if tokenizer.mask_token_id is None:
             raise ConfigError(
                 f"text.tokenizer={tokenizer.name_or_path} has no mask token: set pretrain.enabled=false, or name a "
@@ -112,7 +113,7 @@ class Batch(NamedTuple):
 
 
 class Pretraining:
-    """Every passage once an epoch, some held out for the dev metric; what becomes of each is drawn anew each epoch."""
+    """Every passage once per epoch, some held out for the dev metric; halves and masks are drawn anew each epoch."""
 
     def __init__(self, passages: Ragged, vocabulary: Vocabulary, config: PretrainConfig, seed: int) -> None:
         self._passages, self._vocabulary, self._config, self._seed = passages, vocabulary, config, seed
@@ -221,18 +222,18 @@ class Pretraining:
     def _assembled(self, epochs: Rows, rows: Rows, numbers: Numbers) -> tuple[Sequences, Rows]:
         """Return `[CLS] A [SEP] B [SEP]` of each example, `[CLS] A [SEP]` of a passage read alone, and their labels."""
         bounds, offsets = self._sentences.bounds, self._sentences.offsets
-        paired, is_next = self._is_paired[rows], numbers[:, TRUE] < 0.5
+        paired, is_next = self._is_paired[rows], numbers[:, IS_NEXT] < 0.5
         # A passage read alone is its own first half, cut at its end, and its second half is empty.
         middles = np.where(paired, self._split(rows, numbers[:, SPLIT]), offsets[rows + 1])
         others = rows.copy()
         others[paired] = self._others(epochs[paired], rows[paired], numbers[paired, OTHER])
-        # A wrong second half is drawn as a true one is, so that only its content tells them apart.
-        seconds = np.where(is_next | ~paired, middles, self._split(others, numbers[:, PLACE]))
+        # A wrong second half is drawn in the same way as a true one, so that they differ only in content.
+        seconds = np.where(is_next | ~paired, middles, self._split(others, numbers[:, OTHER_SPLIT]))
         last = offsets[np.where(is_next, rows, others) + 1]
         values, middle, second = self._passages.values, bounds[middles], bounds[seconds]
         first_half = middle - bounds[offsets[rows]]
         before, after = self._template.halves(first_half, bounds[last] - second)
-        # Of a long passage read alone each epoch sees another window; of two halves the ends that meet are kept.
+        # A long passage read alone is cut to another window each epoch; two halves keep the ends that meet.
         middle = middle - np.where(paired, 0, _below(numbers[:, SPLIT], first_half - before + 1))
         prefixes = self._template.prefixes(Windows(values, middle - before, middle))
         pairs = self._template.pairs(prefixes, Windows(values, second, second + after))
@@ -242,12 +243,12 @@ class Pretraining:
         return Sequences(ids, pairs.prefix_lengths), labels
 
     def _split(self, rows: Rows, numbers: Numbers) -> Rows:
-        """Return the number of a sentence of each passage that is not its first; meaningless where it has one."""
+        """Return a sentence of each passage, but not its first; meaningless for a passage of one sentence."""
         first, last = self._sentences.offsets[rows], self._sentences.offsets[rows + 1]
         return first + 1 + _below(numbers, last - first - 1)
 
     def _others(self, epochs: Rows, rows: Rows, numbers: Numbers) -> Rows:
-        """Return another passage of several sentences for each, held-out ones for held-out ones only."""
+        """Return for each passage another one of several sentences; for held-out passages another held-out one."""
         others = np.empty_like(rows)
         for pool, mine in ((self._train_pool, epochs != HELD_OUT), (self._held_pool, epochs == HELD_OUT)):
             drawn = _below(numbers[mine], np.full(mine.sum(), len(pool) - 1))
@@ -259,7 +260,7 @@ class Pretraining:
         """Return the positions to mask: `pretrain.masked` of those without a special token, at least one."""
         free = ~self._vocabulary.special[inputs.ids.numpy()] & (inputs.attention_mask.numpy() > 0)
         num_free = free.sum(1)
-        # Rounded at random, so that short texts too have their share masked on average.
+        # Rounded at random, so that the share is right on average for short texts, too.
         count = np.minimum(np.maximum((num_free * self._config.masked + rounding).astype(np.int64), 1), num_free)
         ranks = np.where(free, keys, np.inf).argsort(1).argsort(1)
         chosen: NDArray[np.bool_] = ranks < count[:, None]

@@ -20,7 +20,7 @@ from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Ragged, Rows
 from rayrank.text.template import Template
 from rayrank.training import losses
-from rayrank.training.draws import generator
+from rayrank.training.draws import by_length, generator
 from rayrank.training.steps import plain_model
 
 STAGE = "query_typer"
@@ -29,8 +29,6 @@ QUESTIONS = "questions.parquet"
 
 HELD_OUT = 0.1
 """The share of the questions that the dev metric is measured on."""
-POOL = 16
-"""So many batches are sorted by length together: half of a batch of random questions would be padding."""
 
 
 def settings(config: PipelineConfig) -> TyperConfig:
@@ -76,15 +74,8 @@ class QueryTyping:
     def examples(self, epoch: int) -> list[int]:
         """Return the rows to train on: batches of similar length, in random order."""
         # The stream of epoch 0 has chosen the dev questions.
-        rng, size = generator(self._seed, STAGE, epoch + 1, 0), self._batch_size
-        whole = len(self.train) // size * size
-        rows, rest = np.split(rng.permutation(self.train), [whole])
-        for begin in range(0, whole, size * POOL):
-            pool = rows[begin : begin + size * POOL]
-            pool[:] = pool[np.argsort(self._questions.lengths(pool), kind="stable")]
-        batches = rng.permutation(rows.reshape(-1, size))
-        mixed: list[int] = np.concatenate([batches.ravel(), rest]).tolist()
-        return mixed
+        rng = generator(self._seed, STAGE, epoch + 1, 0)
+        return by_length(self.train, self._questions.lengths(self.train), self._batch_size, rng)
 
     def prepare(self, model: nn.Module, examples: list[int]) -> Typed:
         """Return examples collated on the model's device."""

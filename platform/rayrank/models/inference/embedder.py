@@ -1,0 +1,22 @@
+"""Vectors of texts by a sentence encoder, in the batches in which pairs are scored."""
+
+from typing import cast
+
+from torch import Tensor
+
+from rayrank.models.batches import PairTexts
+from rayrank.models.inference.scorer import Scorer
+from rayrank.models.reranker import Reranker
+from rayrank.models.sentence_encoder import SentenceEncoder
+
+
+class Embedder(Scorer):
+    """Returns for each (prefix row, text row) its vector instead of a score."""
+
+    def __init__(self, model: SentenceEncoder, texts: PairTexts) -> None:
+        # A scorer only asks its model for an encoder and for a number, or here a row, per input.
+        super().__init__(cast(Reranker, model), texts)
+
+    @staticmethod
+    def _output(read: Tensor) -> Tensor:
+        return read

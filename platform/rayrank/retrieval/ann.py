@@ -1,0 +1,79 @@
+"""Approximate dense search for large corpora: faiss compares a query with the nearest clusters of vectors only."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from rayrank.core.progress import log
+from rayrank.retrieval.dense import Found, Vectors, exact_search
+
+PER_CLUSTER = 64
+"""Vectors of the sample that clusters are found on, per cluster: faiss asks for 39 to 256."""
+
+DEPTH = 100
+"""Recall is measured among so many passages."""
+
+
+class Built(NamedTuple):
+    """An index in memory, and what is to be known of it."""
+
+    index: Any
+    facts: dict[str, Any]
+
+
+def build(blocks: Callable[[], Iterable[Vectors]], count: int, queries: Vectors, recall: float) -> Built:
+    """Return an index of all vectors that finds `recall` of the exact top 100 of some queries.
+
+    `blocks` is called once for each pass over the vectors: to sample, to add, and to search exactly.
+    """
+    clusters = 1 << round(np.log2(4 * np.sqrt(count)))
+    sample = _sample(blocks(), count, min(count, PER_CLUSTER * clusters))
+    dimension = sample.shape[1]
+    quantizer = faiss.IndexFlatIP(dimension)
+    # float16, as the vectors are stored: what is found has its exact score.
+    index = faiss.IndexIVFScalarQuantizer(
+        quantizer, dimension, clusters, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT, False
+    )
+    index.train(sample)
+    for block in blocks():
+        index.add(block.astype(np.float32))
+    probes, reached = _probes(index, queries, exact_search(queries, blocks(), DEPTH, "cpu").rows, recall)
+    log.info("approximate search in %s of %s clusters finds %.3f of the exact top %s", probes, clusters, reached, DEPTH)
+    return Built(index, {"clusters": clusters, "probes": probes, f"recall@{DEPTH}": reached})
+
+
+def search(index: Any, queries: Vectors, depth: int, probes: int) -> Found:
+    """Return the best passages of the `probes` clusters that are nearest to each query; -1 where there are too few."""
+    parameters = faiss.SearchParametersIVF(nprobe=probes)  # type: ignore[call-arg]
+    scores, rows = index.search(queries.astype(np.float32), depth, params=parameters)
+    return Found(scores, rows)
+
+
+def recall_of(found: NDArray[np.int64], exact: NDArray[np.int64]) -> float:
+    """Return the mean share of each query's exact answers that were found."""
+    shares = [np.isin(wanted, rows).mean() for wanted, rows in zip(exact, found, strict=True)]
+    return float(np.mean(shares))
+
+
+def _probes(index: Any, queries: Vectors, exact: NDArray[np.int64], recall: float) -> tuple[int, float]:
+    """Return the fewest clusters, doubled from one on, that reach the recall, and the recall itself."""
+    probes = 1
+    while True:
+        reached = recall_of(search(index, queries, DEPTH, probes).rows, exact)
+        if reached >= recall or probes >= index.nlist:
+            return probes, reached
+        probes *= 2
+
+
+def _sample(blocks: Iterable[Vectors], count: int, size: int) -> NDArray[np.float32]:
+    """Return a random sample of the vectors, the same in every process."""
+    chosen = np.sort(np.random.default_rng(0).choice(count, size, replace=False))
+    found, start = [], 0
+    for block in blocks:
+        first, last = np.searchsorted(chosen, [start, start + len(block)])
+        found.append(block[chosen[first:last] - start].astype(np.float32))
+        start += len(block)
+    return np.concatenate(found)

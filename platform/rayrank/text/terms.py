@@ -1,0 +1,39 @@
+"""The words of a text, and the term that Lucene's English analyser makes of each."""
+
+import re
+from collections.abc import Sequence
+
+from rayrank.text.stems import stem
+
+_JOINS = "'’‘.:·"
+"""Signs that Lucene's tokenizer keeps within a word, as in `don't` and `U.S`; it keeps `,` and `;` within numbers."""
+_SPLITS = r"""\s!"#$%&()*+\-/<=>?@\[\\\]^`{|}~¡-©«¬®-±´¶¸»¿×÷"""
+_SPLITS += "\u2010-\u2017\u201a-\u2023\u2025\u2026\u2030-\u203e\u20a0-\u20cf"
+_ALONE = "\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+"""Hiragana and Han characters, each of which is a word for Lucene."""
+_INNER = f"[^{_SPLITS}{_JOINS},;、。{_ALONE}]+"
+
+# A word may hold several of Lucene's tokens but never a part of one, so that Lucene finds the same terms in the words
+# of a text as in the text itself.
+_WORD = re.compile(rf"[{_ALONE}]|{_INNER}(?:(?:[{_JOINS}]|(?<=\d)[,;](?=\d)){_INNER})*")
+_POSSESSIVE = re.compile("['’]s$")
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Return where the words of a text begin and end, in characters."""
+    return [found.span() for found in _WORD.finditer(text)]
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text."""
+    return _WORD.findall(text)
+
+
+def term(word: str) -> str:
+    """Return the term of a word: lower-case, without a possessive 's, stemmed by Porter's rules."""
+    return stem(_POSSESSIVE.sub("", word.lower()))
+
+
+def terms_of(texts: Sequence[str]) -> list[frozenset[str]]:
+    """Return the different terms of each text."""
+    return [frozenset(map(term, words_of(text))) for text in texts]

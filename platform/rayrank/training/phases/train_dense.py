@@ -1,0 +1,177 @@
+"""Training of the dense first stage: queries close to their answers, far from other passages. See `TrainDenseConfig`.
+
+Examples: a training query, one of its judged answers, and `train_dense.negatives` candidates of another first stage
+that nobody judged relevant. Loss: cross entropy of the answer among all passages of the batch, where passages that are
+judged relevant to a query are no negatives of that query. Start: the sentence encoder that `dense.encoder` names.
+Dev metric: that of `fine_tuning.dev_values`, on the other first stage's candidates of the dev queries.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from rayrank.core import flow
+from rayrank.core.artifacts import Store
+from rayrank.core.config import PipelineConfig, TrainDenseConfig, TrainingConfig
+from rayrank.core.errors import DatasetError
+from rayrank.data.pair_set import PairSet
+from rayrank.measure.metrics import MRR_10, Measure
+from rayrank.models.batches import PackedBatch, PairTexts
+from rayrank.models.inference.embedder import Embedder
+from rayrank.models.inference.prepare import scoring_copy
+from rayrank.models.sentence_encoder import SentenceEncoder, load_sentence_encoder, sentence_settings
+from rayrank.scores.noise_filter import removed
+from rayrank.text.ragged import Rows
+from rayrank.text.sentence_texts import PASSAGE, QUERY, SentenceInputs
+from rayrank.text.template import Template
+from rayrank.training import losses
+from rayrank.training.data import TrainingData, hold_out, load, read_candidates, tokenizer_of
+from rayrank.training.draws import EPOCH_ORDER, draw, generator
+from rayrank.training.phases.fine_tuning import PairGroups, collate_pairs, dev_values, pair_logits
+from rayrank.training.steps import plain_model
+
+STAGE = "train_dense"
+
+GROUP_TOKENS = 8192
+"""Tokens of the texts that a CPU encodes at a time, about 3 GB of activations for a six-layer encoder."""
+
+
+def settings(config: PipelineConfig) -> TrainDenseConfig:
+    """Return the phase's section of the configuration."""
+    return config.train_dense
+
+
+def start(config: PipelineConfig, store: Store) -> tuple[SentenceEncoder, "TrainDense"]:
+    """Return the model that a worker starts from and its examples, read from storage."""
+    found = store.require(flow.run_node(config.train_dense.first_stage, config), config)
+    corpus, tokenizer = store.require("corpus", config), tokenizer_of(config, store)
+    candidates = {"train": _training_candidates(config, store), "dev": read_candidates(found, "dev")}
+    template = Template.of_queries(tokenizer, config.text.query_pieces)
+    data = load(corpus, None, template, tokenizer, candidates, config.dataset.relevant_from)
+    chosen = sentence_settings(config.dense)
+    inputs = SentenceInputs.of(
+        config.dense.encoder,
+        corpus.local("tokenizer"),
+        [chosen.query_prefix, chosen.passage_prefix],
+        config.dense.length,
+    )
+    queries = inputs.pieces(corpus.read_table("queries.parquet", [inputs.column]))
+    # Queries and passages are rows of one array, so that a batch of both is put together at once.
+    texts = PairTexts(inputs.prefixes, queries + inputs.read(corpus), inputs.template)
+    splits = hold_out(data.splits, config.training.dev_queries)
+    phase = TrainDense(texts, data, splits, config.train_dense, config.training, Measure.of(config))
+    return load_sentence_encoder(config.dense), phase
+
+
+def _training_candidates(config: PipelineConfig, store: Store) -> Iterator[pa.Table]:
+    """Yield the first stage's candidates of train, without those that the noise filter removes if it has a run."""
+    name = config.train_dense.noise_run or config.train_dense.first_stage
+    rows = read_candidates(store.require(flow.run_node(name, config, train=True), config), "train")
+    if not config.train_dense.noise_run:
+        yield from rows
+        return
+    judged = PairSet(store.require("corpus", config).read_table("judgments.parquet"))
+    for scored in rows:
+        gone = removed(scored["score"].to_numpy(), judged.marks(scored), config.noise.threshold)
+        yield scored.filter(pa.array(~gone))
+
+
+class QueriesWithPassages(NamedTuple):
+    """A batch of queries, then their answers, then their negatives, and which passages are no negatives."""
+
+    inputs: PackedBatch | PairGroups
+    excluded: Tensor
+    """(queries, passages): other passages that are judged relevant to the query, and missing negatives."""
+
+
+class TrainDense:
+    """One example a training query, with an answer and negatives drawn anew each epoch."""
+
+    def __init__(
+        self, texts: PairTexts, data: TrainingData, splits: dict[str, Any], config: TrainDenseConfig,
+        training: TrainingConfig, measure: Measure = MRR_10,
+    ) -> None:  # fmt: skip
+        self._texts, self._data, self._splits, self._config = texts, data, splits, config
+        self._seed, self._measure = training.seed, measure
+        self._split = splits["train"]
+        self._num_queries = len(data.query_ids)
+        if len(self._split.queries) < 2:
+            raise DatasetError(
+                "Fewer than two training queries have a relevant passage: a query's negatives are the answers of the "
+                "others; add judged training queries, or use a first stage without train_dense."
+            )
+
+    def num_examples(self) -> int:
+        return len(self._split.queries)
+
+    def examples(self, epoch: int) -> list[tuple[int, Rows]]:
+        """Return (place of the query, rows of its answer and its negatives; -1 where there are too few)."""
+        found = []
+        for place, query in enumerate(self._split.queries.tolist()):
+            rng = generator(self._seed, STAGE, epoch, query)
+            rows = np.full(1 + self._config.negatives, -1, np.int64)
+            rows[0] = rng.choice(self._split.positives[place])
+            negatives = draw(self._split.negatives(place), self._config.negatives, rng)
+            rows[1 : 1 + len(negatives)] = negatives
+            found.append((place, rows))
+        order = generator(self._seed, STAGE, epoch, EPOCH_ORDER).permutation(len(found))
+        return [found[index] for index in order]
+
+    def prepare(self, model: nn.Module, examples: list[tuple[int, Rows]]) -> QueriesWithPassages:
+        """Return examples collated on the model's device."""
+        places = np.array([place for place, _ in examples])
+        # Answers first, so that the answer of query i is passage i.
+        passages = np.stack([rows for _, rows in examples]).T.ravel()
+        excluded = np.stack([np.isin(passages, self._split.positives[place]) for place in places])
+        np.fill_diagonal(excluded, False)
+        excluded[:, passages < 0] = True
+        # A missing negative is masked, so its place may hold any passage.
+        text_rows = np.concatenate([self._split.queries[places], self._num_queries + np.maximum(passages, 0)])
+        prefix_rows = np.repeat([QUERY, PASSAGE], [len(places), len(passages)])
+        inputs = collate_pairs(model, self._texts, prefix_rows, text_rows, GROUP_TOKENS)
+        device = next(model.parameters()).device
+        return QueriesWithPassages(inputs, torch.from_numpy(excluded).to(device, non_blocking=True))
+
+    def loss(self, model: nn.Module, prepared: QueriesWithPassages) -> tuple[Tensor, Tensor]:
+        """Return the loss of the batch, and the cosine of each query with its answer."""
+        vectors = self._vectors(model, prepared.inputs).float()
+        queries, passages = vectors[: len(prepared.excluded)], vectors[len(prepared.excluded) :]
+        with torch.autocast(vectors.device.type, enabled=False):
+            scores = queries @ passages.T
+        return losses.in_batch(scores / self._config.temperature, prepared.excluded), scores.diagonal()
+
+    def _vectors(self, model: nn.Module, inputs: PackedBatch | PairGroups) -> Tensor:
+        if isinstance(inputs, PackedBatch):
+            return pair_logits(model, inputs)
+        # The groups are computed again for their gradients, one after another: the activations of a whole batch, all
+        # of whose passages are compared with each other, would not fit into the memory of many machines.
+        parts = [checkpoint(model, part, use_reentrant=False) for part in inputs.parts]
+        return torch.cat(parts)[inputs.places]
+
+    def evaluate(self, model: nn.Module, rank: int = 0, world: int = 1) -> tuple[float, int]:
+        """Return the sum of the dev metric over every world-th dev query from `rank` on, and their number."""
+        dev = self._splits["dev"]
+        share = dev.take(np.arange(rank, len(dev.queries), world))
+        copied: Any = scoring_copy(plain_model(model))
+        embed = Embedder(copied, self._texts)
+        values = dev_values(self._data, share, lambda *rows: self._cosines(embed, *rows), self._measure)
+        return float(values.sum()), len(values)
+
+    def _cosines(self, embed: Embedder, queries: Rows, passages: Rows) -> NDArray[np.float32]:
+        """Return the dot product of each pair; each text is embedded once."""
+        query_rows, of_query = np.unique(queries, return_inverse=True)
+        passage_rows, of_passage = np.unique(passages, return_inverse=True)
+        text_rows = np.concatenate([query_rows, self._num_queries + passage_rows])
+        vectors = embed(np.repeat([QUERY, PASSAGE], [len(query_rows), len(passage_rows)]), text_rows)
+        first, second = vectors[: len(query_rows)], vectors[len(query_rows) :]
+        found: NDArray[np.float32] = np.einsum("ij,ij->i", first[of_query], second[of_passage])
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        return {}
