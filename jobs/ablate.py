@@ -1,6 +1,6 @@
-"""Measure what each part of DR-BERT is worth: the paper's Table 1 on your data, with intervals and p values.
+"""Measure how much each part of DR-BERT contributes: the paper's Table 1 on your data, with intervals and p values.
 
-Rows share every artifact they can. A row of your own changes settings of the full model:
+Rows share artifacts where their settings agree. A row of your own changes settings of the full model:
 
   --row 'late STRM: strm.first_layer=2'   --row 'more negatives: listwise.negatives=15 noise.threshold=0.8'
   --row 'half BM25: evaluate.run=fused runs.fused.weight=0.5'
@@ -28,16 +28,16 @@ def changes_of(row: str) -> tuple[str, dict[str, Any]]:
 
 
 def chosen(arguments: Arguments, config: PipelineConfig) -> tuple[list["RowSpec"], list[int]]:
-    """Return the rows and the seeds that the options ask for; settings that cannot be used are refused."""
+    """Return the rows and the seeds that the options ask for; raises ConfigError for unusable options."""
     from rayrank.stages import ablation
 
     for name in ("seeds", "parallel"):
         if getattr(arguments, name) < 1:
-            raise ConfigError(f"--{name} {getattr(arguments, name)} cannot be used: at least 1.")
+            raise ConfigError(f"--{name} {getattr(arguments, name)} cannot be used: it must be at least 1.")
     rows = ablation.table_one(config)
     known, full = [row.name for row in rows], ablation.full_run(config)
     if unknown := set(arguments.only or known).difference(known):
-        raise ConfigError(f"--only {unknown.pop()} is no row: choose among {', '.join(known)}.")
+        raise ConfigError(f"--only {unknown.pop()} is not a row of the table: choose among {', '.join(known)}.")
     rows = [row for row in rows if row.name in (arguments.only or known) or row.name == flow.title(full, config)]
     for name, changes in map(changes_of, arguments.row):
         fixed = ("training.seed", "training.metric", "dataset.")
@@ -48,12 +48,12 @@ def chosen(arguments: Arguments, config: PipelineConfig) -> tuple[list["RowSpec"
             )
         rows.append(ablation.RowSpec(name, changes, changes.pop("evaluate.run", full)))
     seeds = [config.training.seed + number for number in range(arguments.seeds)]
-    ablation.digest(config, rows, seeds)  # reads the settings of every row
+    ablation.digest(config, rows, seeds)  # validates the settings of every row
     return rows, seeds
 
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
-    """Make all rows, write the table in every form, and return it as text."""
+    """Make all rows, write the table as JSON, Markdown, LaTeX and PNG, and return it as text."""
     from rich.console import Console
 
     from rayrank.reports import ablation_table
@@ -80,9 +80,9 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
 
 if __name__ == "__main__":
     options = parser(__doc__)
-    options.add_argument("--seeds", type=int, default=1, help="trainings of each row, from training.seed on")
-    options.add_argument("--only", action="append", metavar="ROW", help="some of the paper's rows, by name")
-    options.add_argument("--row", action="append", default=[], metavar="'NAME: KEY=VALUE ...'", help="one of your own")
-    options.add_argument("--parallel", type=int, default=1, help="stages at a time, as the cluster has room")
+    options.add_argument("--seeds", type=int, default=1, help="trainings per row, with seeds from training.seed on")
+    options.add_argument("--only", action="append", metavar="ROW", help="this row of the paper, and the full model")
+    options.add_argument("--row", action="append", default=[], metavar="'NAME: KEY=VALUE ...'", help="your own row")
+    options.add_argument("--parallel", type=int, default=1, help="maximum number of stages made at once")
     arguments = options.parse_args()
     run_task(arguments, lambda config, store: run(arguments, config, store), lambda config: chosen(arguments, config))

@@ -1,4 +1,4 @@
-"""Tell how far the corpus's most frequent words are from general text's: the paper's reason to pre-train."""
+"""Compare the corpus's most frequent words with general text's; their difference is the paper's reason to pre-train."""
 
 from jobs.entry import parser, run_job
 

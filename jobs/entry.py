@@ -1,4 +1,4 @@
-"""What every job does around its stages: read the command line, start Ray quietly, sum up, explain mistakes."""
+"""What all jobs share: the command line, the log file, which also gets Ray's output, the summary, error messages."""
 
 import argparse
 import json
@@ -29,24 +29,24 @@ Arguments = argparse.Namespace
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the options every job has."""
     options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--preset", default="demo", help=f"where the settings start from: {', '.join(PRESETS)}")
+    options.add_argument("--preset", default="demo", help=f"the preset to start from: {', '.join(PRESETS)}")
     options.add_argument(
         "--dataset", help="demo (the default), or KIND:PATH (beir, msmarco, msmarco-qa, trec, car, irds)"
     )
     options.add_argument("--storage", default=".rayrank", help="a folder or any fsspec URL; default %(default)s")
     options.add_argument("--config", metavar="FILE", help="YAML with the same keys as --set")
     options.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as in candidates.depth=100")
-    options.add_argument("--json", metavar="FILE", help="also write the summary here")
+    options.add_argument("--json", metavar="FILE", help="also write the summary to this file")
     return options
 
 
 def assignment(key: str, value: str) -> str:
-    """Return `key=value` as --set takes it, the value quoted: a file named 2019 stays a name."""
+    """Return `key=value` for --set, with the value quoted, so that a file named 2019 stays text."""
     return f"{key}={json.dumps(value, ensure_ascii=False)}"
 
 
 def configure(arguments: Arguments, extra: Sequence[str] = ()) -> PipelineConfig:
-    """Return the run's configuration with the digests of what it reads from outside."""
+    """Return the job's configuration with the digests of the files that it reads from outside storage."""
     named = [] if arguments.dataset is None else [assignment("dataset.source", arguments.dataset)]
     config = overrides.build(arguments.preset, arguments.config, [*named, *arguments.set, *extra])
     source = absolute(config.dataset.source)
@@ -56,17 +56,30 @@ def configure(arguments: Arguments, extra: Sequence[str] = ()) -> PipelineConfig
 
 
 Plan = Callable[[PipelineConfig], Sequence[tuple[str, PipelineConfig]]]
-"""From a job's configuration to the stages it runs, each with its own."""
+"""From a job's configuration to its stages, each with its own configuration."""
 Work = Callable[[Store, str], None]
-"""What a job does once its command line is read: takes the storage and the path of the log."""
+"""The work of a job, started once its command line is checked; takes the storage and the path of the log."""
 
 
-def run_job(arguments: Arguments, stages: Sequence[str] | Plan, extra: Sequence[str] = ()) -> None:
-    """Run stages in order, print the summary, and exit with 0, or with 2 and one sentence."""
+Measured = Callable[[PipelineConfig, Store], dict[str, Any]]
+"""Measures what a job has made, prints it, and returns facts for the summary."""
+
+
+def run_job(
+    arguments: Arguments, stages: Sequence[str] | Plan, extra: Sequence[str] = (), after: Measured | None = None
+) -> None:
+    """Make stages in order and print the summary; a user's mistake is printed as one sentence, with exit status 2."""
 
     def prepare(config: PipelineConfig) -> Work:
         plan = stages(config) if callable(stages) else [(stage, config) for stage in stages]
-        return lambda store, log_file: _run_stages(arguments, plan, store, log_file)
+
+        def work(store: Store, log_file: str) -> None:
+            summary = _run_stages(plan, store, log_file)
+            if after:
+                summary = {**summary, **after(config, store)}
+            _write_json(arguments.json, summary)
+
+        return work
 
     _attempt(arguments, prepare, extra)
 
@@ -76,7 +89,7 @@ def run_task(
     task: Callable[[PipelineConfig, Store], dict[str, Any]],
     check: Callable[[PipelineConfig], object] = lambda config: None,
 ) -> None:
-    """Do other work on storage, print the findings among its facts, and exit as `run_job` does.
+    """Run a task on storage, print the `findings` among the facts it returns, and exit as `run_job` does.
 
     `check` raises if an option of the job cannot be used; nothing has been created at that time.
     """
@@ -95,10 +108,10 @@ def run_task(
 
 
 def _attempt(arguments: Arguments, prepare: Callable[[PipelineConfig], Work], extra: Sequence[str]) -> None:
-    """Read the whole command line, and only then create the storage folder and the log, and work."""
-    log_file = "no log, which was not open yet"
+    """Check the whole command line, and only then create the storage folder and the log, and do the work."""
+    log_file = "your command line (there is no log yet)"
     if isinstance(sys.__stdout__, TextIOWrapper):
-        # A path may hold bytes that are no text; they must not keep the user from the summary.
+        # A path may contain bytes that are not UTF-8; the summary is printed all the same.
         sys.__stdout__.reconfigure(errors="backslashreplace")
     try:
         _check_json(arguments.json)
@@ -115,13 +128,12 @@ def _attempt(arguments: Arguments, prepare: Callable[[PipelineConfig], Work], ex
         say(f"error: this is a fault of rayrank, not of your input; please report the lines above with {log_file}")
         sys.exit(1)
     except KeyboardInterrupt:
-        say("stopped; what is finished is kept, and the same command goes on from there")
+        say("stopped; finished work is kept, and the same command resumes from there")
         sys.exit(130)
 
 
-def _run_stages(arguments: Arguments, plan: Sequence[tuple[str, PipelineConfig]], store: Store, log_file: str) -> None:
-    # Imported only now, as the stages are below: with Ray and SciPy behind them they take seconds, and a typo is
-    # answered at once.
+def _run_stages(plan: Sequence[tuple[str, PipelineConfig]], store: Store, log_file: str) -> dict[str, Any]:
+    # Imported late: these modules load Ray and SciPy, which takes seconds, and a wrong option is reported before.
     from jobs.summary import show, summarise
     from rayrank.stages.make import make
 
@@ -132,18 +144,18 @@ def _run_stages(arguments: Arguments, plan: Sequence[tuple[str, PipelineConfig]]
     summary = summarise(results, log_file)
     with redirect_stdout(sys.__stdout__):
         show(summary)
-    _write_json(arguments.json, summary)
+    return summary
 
 
 def _check_storage(root: str) -> None:
-    """A submitted job stands in a folder that Ray throws away after it."""
+    """Refuse a relative path in a submitted job, whose working directory Ray deletes."""
     if os.environ.get("RAY_ADDRESS") and "://" not in root and not Path(root).expanduser().is_absolute():
         raise StorageError(f"--storage {root} is a relative path: a job on a cluster needs an absolute one, or a URL.")
     check_root(root)
 
 
 def _check_json(file: str | None) -> None:
-    """Find out before hours of work, not after, that the summary has no place."""
+    """Refuse a --json file that cannot be written, before hours of work instead of after."""
     if file is None:
         return
     path = Path(file)
@@ -168,12 +180,12 @@ def _write_json(file: str | None, summary: dict[str, Any]) -> None:
 def _log_to_file(store: Store) -> str:
     """Send every log record, Ray's too, to a file instead of the screen."""
     local = "://" not in store.root
-    # A folder of one's own: on a shared machine a fixed name in /tmp belongs to whoever came first.
+    # A new folder: on a shared machine a fixed name in /tmp may belong to another user.
     folder = Path(store.root, "logs") if local else Path(tempfile.mkdtemp(prefix="rayrank-logs-"))
     file = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     try:
         folder.mkdir(exist_ok=True)
-        # A path may hold bytes that are no text; they must not keep the user from the message.
+        # A logged path may contain bytes that are not UTF-8.
         stream = file.open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
     except OSError as error:
         raise StorageError(f"The log {file} cannot be written: {error.strerror}; remove {folder}.") from None
@@ -182,9 +194,9 @@ def _log_to_file(store: Store) -> str:
         level=logging.INFO, handlers=[handler], format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
     )
     logging.captureWarnings(True)
-    # Ray's native code and the JVM write to standard error directly; the user keeps a copy of the real one.
+    # Ray's native code and the JVM write to file descriptor 2, which becomes the log; the user sees a copy of it.
     keep_screen(os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8", errors="backslashreplace"))
     os.dup2(handler.stream.fileno(), sys.stderr.fileno())
-    # Ray prints what becomes of its workers on standard output, which is the summary's.
+    # Ray prints messages about its workers on standard output, which only the summary may use.
     sys.stdout = sys.stderr
     return str(file)

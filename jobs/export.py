@@ -68,7 +68,9 @@ def _figures(quantized: "Quantized | None", checks: "ExportChecks") -> dict[str,
 def _ranker(chosen: str | None, config: PipelineConfig) -> str:
     """Return the run whose model is exported: the named one, or the last one that a trained model ranks."""
     names = flow.rankers(config)
-    if not names or (chosen and chosen not in names):
+    if not names:
+        raise ConfigError("No model can be exported: the configuration has no run of kind rerank; add one to runs.")
+    if chosen and chosen not in names:
         raise ConfigError(f"--model {chosen} cannot be exported: choose a run of kind rerank: {', '.join(names)}.")
     return chosen or names[-1]
 
@@ -109,8 +111,8 @@ def check_place(output: str) -> None:
 if __name__ == "__main__":
     options = parser(__doc__)
     options.add_argument("--output", required=True, metavar="DIR", help="a folder that is new or empty")
-    options.add_argument("--model", metavar="RUN", help="the run whose model it is; the last one by default")
-    options.add_argument("--license", default="unknown", help="for the model card; default %(default)s")
+    options.add_argument("--model", metavar="RUN", help="the run whose model is exported; default: the last rerank run")
+    options.add_argument("--license", default="unknown", help="license for the model card; default %(default)s")
     arguments = options.parse_args()
     run_task(
         arguments,

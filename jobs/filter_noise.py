@@ -1,4 +1,4 @@
-"""Score the training candidates with the pointwise model, and report what the threshold takes out of them."""
+"""Score the training candidates with the pointwise model, and report which of them the noise threshold removes."""
 
 from jobs.entry import parser, run_job
 

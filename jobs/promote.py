@@ -93,8 +93,8 @@ def _compared(arguments: Arguments, exported: "Bundle", endpoint: Any, config: P
     if new_weight == weight or any(replay.first_stage_scores for replay in replays):
         return found.finding()
     return (
-        f"{found.finding()}; first-stage scores count {new_weight:g} from now on, not {weight:g}, which none of these "
-        f"queries had first_stage_scores to show"
+        f"{found.finding()}; the weight of first-stage scores changes from {weight:g} to {new_weight:g}, which this "
+        f"comparison does not show: no query has first_stage_scores"
     )
 
 
@@ -118,7 +118,7 @@ def _confirmed(exported: "Bundle", endpoint: Any, target: "Target", live: "LiveM
 if __name__ == "__main__":
     options = parser(__doc__)
     options.add_argument("--model", metavar="DIR", help="a folder written by jobs.export that the replicas can read")
-    options.add_argument("--to", required=True, metavar="URL|FILE", help="as in http://127.0.0.1:8265")
+    options.add_argument("--to", required=True, metavar="URL|FILE", help="as in http://127.0.0.1:8265 or serve.yaml")
     options.add_argument("--endpoint", metavar="URL", help="URL of the live endpoint; found from --to by default")
     options.add_argument("--queries", metavar="FILE", help="JSONL to replay; the golden pairs by default")
     options.add_argument("--judgments", metavar="FILE", help="TREC qrels for queries with query_id and documents' id")

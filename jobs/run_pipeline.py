@@ -1,4 +1,4 @@
-"""Run the whole flow, from a dataset to a re-ranker measured beside BM25; what exists already is reused."""
+"""Run the whole flow, from a dataset to a re-ranker compared with BM25; artifacts that exist are reused."""
 
 import shlex
 
@@ -9,11 +9,12 @@ from rayrank.core.progress import say
 
 
 def whole(config: PipelineConfig) -> list[tuple[str, PipelineConfig]]:
-    """Return every stage and run the configuration needs, then one evaluation a run, each against the first stage."""
+    """Return every stage and run the configuration needs, then one evaluation per run, against the first stage."""
     first = config.candidates.first_stage
     wanted: dict[tuple[str, str], PipelineConfig] = {}
-    # The first stage is measured before anything is trained: a split that is not there is a matter of seconds.
-    for name in dict.fromkeys([first, *flow.used_runs(config)]):
+    # First stages are evaluated before rankers are trained, so that a missing split or a wrong file is reported early.
+    used = sorted(flow.used_runs(config), key=lambda name: not flow.is_first_stage(name, config))
+    for name in dict.fromkeys([first, *used]):
         chosen = {"run": name, "baseline": "" if name == first else first}
         evaluated = config.model_copy(update={"evaluate": config.evaluate.model_copy(update=chosen)})
         for node in flow.plan("evaluate", evaluated):
@@ -34,7 +35,7 @@ def next_steps(arguments: Arguments) -> list[str]:
 
 if __name__ == "__main__":
     options = parser(__doc__)
-    options.add_argument("--until", metavar="NAME", help="the last stage or run to make, with all that it needs")
+    options.add_argument("--until", metavar="NAME", help="the last stage or run to make; its inputs are made first")
     arguments = options.parse_args()
     if arguments.until:
         run_job(arguments, lambda config: [(node, config) for node in flow.plan(arguments.until, config)])

@@ -1,4 +1,4 @@
-"""Show every setting with its value in a preset and what it means, as YAML that --config takes."""
+"""Show every setting with its value in a preset and what it means, as YAML for --config."""
 
 import argparse
 import signal
@@ -18,26 +18,26 @@ COMMENTS = 48
 
 
 def lines(section: BaseModel, indent: str = "") -> Iterator[str]:
-    """Yield a section's settings, sections within it indented under their names."""
+    """Yield a section's settings; nested sections are indented under their names."""
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         if isinstance(value, BaseModel):
-            yield from _within(name, value, indent)
+            yield from _section_lines(name, value, indent)
         elif isinstance(value, dict):
             yield from ("", f"{indent}# Runs by name, each a ranked list per query.", f"{indent}{name}:")
             for entry, settings in value.items():
-                yield from _within(entry, settings, f"{indent}  ")
+                yield from _section_lines(entry, settings, f"{indent}  ")
             for entry in removed_runs(value):
                 yield f"{indent}  {entry}: null"
-        # Digests are found out when a run starts.
+        # Digests are computed when a job starts.
         elif name != "fingerprint":
             text = yaml.safe_dump([value], width=1000, allow_unicode=True, default_flow_style=True).strip()[1:-1]
             written = f"{name}: {text}"
-            said = f"# {field.description}" if field.description else ""
-            yield f"{f'{indent}{written}':<{COMMENTS}}  {said}".rstrip()
+            comment = f"# {field.description}" if field.description else ""
+            yield f"{f'{indent}{written}':<{COMMENTS}}  {comment}".rstrip()
 
 
-def _within(name: str, section: BaseModel, indent: str) -> Iterator[str]:
+def _section_lines(name: str, section: BaseModel, indent: str) -> Iterator[str]:
     yield from ("", f"{indent}# {' '.join((type(section).__doc__ or '').split())}", f"{indent}{name}:")
     yield from lines(section, f"{indent}  ")
 
@@ -45,7 +45,7 @@ def _within(name: str, section: BaseModel, indent: str) -> Iterator[str]:
 if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--preset", default="demo", help=", ".join(PRESETS))
-    options.add_argument("--config", metavar="FILE", help="YAML that changes some of them")
+    options.add_argument("--config", metavar="FILE", help="YAML that changes some settings")
     options.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as in candidates.depth=100")
     arguments = options.parse_args()
     try:
@@ -53,6 +53,6 @@ if __name__ == "__main__":
     except RayrankError as error:
         say(f"error: {error}")
         sys.exit(2)
-    # Who has seen enough, in a pager for one, closes the pipe.
+    # A pager closes the pipe when the user quits; the job then ends without a traceback.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.stdout.write("\n".join(lines(config)).strip() + "\n")

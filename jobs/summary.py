@@ -1,4 +1,4 @@
-"""A job's summary: facts first, then the same facts for a person."""
+"""A job's summary, as facts for JSON and as text for the terminal."""
 
 import sys
 from typing import Any
@@ -10,7 +10,7 @@ from rayrank.core.artifacts import Artifact
 from rayrank.measure.significance import Comparison, Interval
 from rayrank.reports.table import Row, difference_text, metrics_table, p_text
 
-# Counts a person wants to see of each stage; the manifest has the rest.
+# Counts of a stage that the summary shows; the manifest has all of them.
 SHOWN = (
     "num_passages",
     "num_queries",
@@ -42,14 +42,14 @@ def summarise(results: list[tuple[str, Artifact, bool]], log_file: str) -> dict[
 
 def show(summary: dict[str, Any]) -> None:
     """Print a summary."""
-    # Away from a terminal nobody needs lines broken at 80 characters.
+    # Output to a file or a pipe is not wrapped at rich's default of 80 characters.
     console = Console() if sys.stdout.isatty() else Console(width=120)
     for fact in summary["stages"]:
         made = "reused" if fact["reused"] else f"{fact['seconds']:.1f} s"
         counts = [f"{count:,} {name.removeprefix('num_').replace('_', ' ')}" for name, count in fact["counts"].items()]
         counts += [f"{count:,} {kind.replace('_', ' ')} left out" for kind, count in fact["left_out"].items()]
         line = f"{fact['stage']:<16}{made:>8}  {', '.join(counts)}".rstrip()
-        # Paths stay whole, to be copied, however narrow the screen.
+        # Paths are not wrapped, so that they can be copied.
         console.print(Text(f"{line}\n{'':26}{fact['path']}"), soft_wrap=True)
     for fact in summary["stages"]:
         for line in fact.get("findings", []):
@@ -68,7 +68,7 @@ def _show_evaluations(evaluations: list[dict[str, Any]], console: Console) -> No
         for facts in evaluations:
             figures = facts["metrics"][metric]
             if "baseline" in figures:
-                # Told once, whether or not it was measured by itself as well.
+                # One row for the baseline, even if it was also evaluated as a run.
                 rows.setdefault(
                     (facts["baseline"], metric), Row(facts["baseline"], metric, Interval(**figures["baseline"]))
                 )

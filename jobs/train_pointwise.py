@@ -1,11 +1,11 @@
-"""Train the pointwise model: relevant or not, one pair at a time, with the query's type as part of the input."""
+"""Train the pointwise model, which classifies one pair at a time as relevant or not; its input has the query's type."""
 
 from jobs.entry import parser, run_job
 from rayrank.core.config import PipelineConfig
 
 
 def stages(config: PipelineConfig) -> list[tuple[str, PipelineConfig]]:
-    """Return the phase, and before it the types of the queries if inputs have any."""
+    """Return the query_types stage if inputs have a type, then the pointwise stage."""
     typed = ["query_types"] if config.input.query_type else []
     return [(stage, config) for stage in [*typed, "pointwise"]]
 

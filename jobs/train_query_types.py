@@ -1,13 +1,11 @@
-"""Train the classifier of query types on labelled questions, and measure it beside the rules on others."""
+"""Train the classifier of query types on labelled questions, and compare it with the rules on other questions."""
 
-import json
 import sys
 from contextlib import redirect_stdout
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from jobs.entry import Arguments, assignment, configure, parser, run_job
+from jobs.entry import Arguments, assignment, parser, run_job
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.data.labelled_questions import Labelled, read_labelled
@@ -54,23 +52,23 @@ def show(figures: dict[str, Any], file: str) -> None:
 
 
 def main(arguments: Arguments) -> None:
-    """Train, then measure if there is a file to measure on."""
+    """Train the classifier, then measure it if --test names a file."""
     extra = [] if arguments.labels is None else [assignment("typer.labels", arguments.labels)]
     test: list[Labelled] = []
 
     def plan(config: PipelineConfig) -> list[tuple[str, PipelineConfig]]:
-        # Read before the training: minutes later is too late to hear of a typing error.
+        # Read before the training, so that a mistake in the file is reported at once.
         test.extend(read_labelled(arguments.test, "--test") if arguments.test else [])
         return [("query_typer", config)]
 
-    run_job(arguments, plan, extra)
-    if test:
-        figures = measure(test, configure(arguments, extra), Store(arguments.storage))
+    def after(config: PipelineConfig, store: Store) -> dict[str, Any]:
+        if not test:
+            return {}
+        figures = measure(test, config, store)
         show(figures, arguments.test)
-        if arguments.json:
-            file = Path(arguments.json)
-            summary = {**json.loads(file.read_text(encoding="utf-8")), "test": figures}
-            file.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        return {"test": figures}
+
+    run_job(arguments, plan, extra, after)
 
 
 if __name__ == "__main__":
@@ -78,8 +76,8 @@ if __name__ == "__main__":
     options.add_argument(
         "--labels",
         metavar="FILE",
-        help="`TYPE:subtype question` or `type<TAB>question` lines; the labelled training queries of the dataset if "
-        "not given",
+        help="`TYPE:subtype question` or `type<TAB>question` lines; default: the labelled training queries of the "
+        "dataset",
     )
-    options.add_argument("--test", metavar="FILE", help="other labelled questions, to measure it on beside the rules")
+    options.add_argument("--test", metavar="FILE", help="other labelled questions, to compare it with the rules")
     main(options.parse_args())

@@ -58,7 +58,7 @@ def _front_matter(origin: Provenance, settings: Settings, portable: bool) -> str
 
 
 def _hub_name(encoder: str) -> str:
-    """Return the encoder's name on the hub, or nothing for a folder or a package that has none."""
+    """Return the encoder's name on the hub; empty for a folder or package without one."""
     if encoder in _PACKAGED:
         return _PACKAGED[encoder]
     return encoder if is_hub_name(encoder) else ""
@@ -72,15 +72,15 @@ def _summary(origin: Provenance, settings: Settings) -> str:
     base = _hub_name(origin.encoder) or f"the encoder `{Path(origin.encoder).name}`"
     base = f"{base}, cut after layer {origin.layers}," if origin.layers else base
     form = {
-        "off": "Attention is BERT's own.",
+        "off": "Attention is plain, without STRM.",
         "mask": f"Attention is STRM's (segmented token recovery): of a word cut into pieces, other words see only the "
         f"{settings.strm.representative} piece.",
-        "bias": f"Attention is STRM's (segmented token recovery) with a learned bias: each head weighs the pieces of a "
-        f"word other than the {settings.strm.representative} one anew.",
+        "bias": f"Attention is STRM's (segmented token recovery) with a learned bias: each head has a penalty on "
+        f"attention to pieces of another word except the {settings.strm.representative} one.",
     }[settings.strm.form]
     layers = settings.strm.first_layer or settings.strm.last_layer is not None
-    where = f" It acts from layer {settings.strm.first_layer} to {_last(settings)}, counted from 0." if layers else ""
-    return f"Scores how well a passage answers a query. It was made of {base} with rayrank. {form}{where}"
+    where = f" STRM acts from layer {settings.strm.first_layer} to {_last(settings)}, counted from 0." if layers else ""
+    return f"Scores how well a passage answers a query. It was trained from {base} with rayrank. {form}{where}"
 
 
 def _last(settings: Settings) -> str:
@@ -93,7 +93,7 @@ def _input(origin: Provenance, settings: Settings) -> str:
     )
     text = (
         f"`{shape}`, at most {settings.input.length} word pieces, of which the query has at most "
-        f"{settings.input.query_length}; the end of the passage is what gets cut. Token types are 1 for the passage "
+        f"{settings.input.query_length}; the end of a longer passage is cut off. Token types are 1 for the passage "
         f"and 0 before it."
     )
     if not settings.input.query_type:
@@ -106,11 +106,11 @@ def _input(origin: Provenance, settings: Settings) -> str:
         else "a classifier (`query_typer/`)"
     )
     came = (
-        f" {labelled:,} queries had a type in the dataset, {predicted:,} got theirs from {how}."
+        f" {labelled:,} queries had a type in the dataset; {how} predicted the types of {predicted:,}."
         if origin.query_types
         else ""
     )
-    return f"{text}\n\nThe type is a word, in plain text. Types seen in training: {known}.{came}"
+    return f"{text}\n\nThe type is plain text. Types seen in training: {known}.{came}"
 
 
 def _use(settings: Settings, portable: bool) -> str:
@@ -124,7 +124,7 @@ def _use(settings: Settings, portable: bool) -> str:
     if not portable:
         return (
             f"{ours}\n\n`transformers` and `sentence_transformers.CrossEncoder` refuse this folder (model type "
-            f"`rayrank`): with their attention, or their way to join two texts, the same weights give other scores."
+            f"`rayrank`): with their attention, or their way of joining two texts, the same weights give other scores."
         )
     first = f'"{kind} [SEP] a query"' if settings.input.query_type else '"a query"'
     note = " The type is part of the first text." if settings.input.query_type else ""
@@ -139,8 +139,8 @@ def _use_calibration(calibration: Calibration | None) -> str:
     if calibration is None:
         return ""
     return (
-        f"\n\n`exported.calibration.apply(scores)` turns scores into the chance that a candidate of the first stage is "
-        f"judged relevant: {calibration.finding()}."
+        f"\n\n`exported.calibration.apply(scores)` turns scores into the probability that a candidate of the first "
+        f"stage is judged relevant: {calibration.finding()}."
     )
 
 
@@ -148,9 +148,9 @@ def _use_first_stage(origin: Provenance, weight: float) -> str:
     if not weight:
         return ""
     return (
-        f"\n\nThe scores of {origin.first_stage} are meant to count {weight:g} beside the model's: order a query's "
-        f"candidates by `rayrank.scores.interpolation.interpolate(scores, first_stage_scores, {weight:g})`. Where it "
-        f"is served, that is what `first_stage_scores` do."
+        f"\n\nTo interpolate the model's scores with those of {origin.first_stage}, which have the weight {weight:g}, "
+        f"order a query's candidates by `rayrank.scores.interpolation.interpolate(scores, first_stage_scores, "
+        f"{weight:g})`. The endpoint does so for requests with `first_stage_scores`."
     )
 
 
@@ -181,7 +181,7 @@ def _training(origin: Provenance) -> str:
 
 def _evaluation(origin: Provenance) -> str:
     if not origin.evaluations:
-        return "This model has not been measured yet: `python -m jobs.evaluate` does it."
+        return "This model has not been measured yet: run `python -m jobs.evaluate`."
     tables = []
     for manifest in origin.evaluations:
         rows, baseline = [], manifest["baseline"]
@@ -200,19 +200,19 @@ def _evaluation(origin: Provenance) -> str:
 
 def _limits(origin: Provenance, settings: Settings, portable: bool) -> str:
     points = [
-        f"It re-ranks the candidates of a first stage; in training those were the top {origin.depth:,} of "
+        f"The model re-ranks the candidates of a first stage; in training they were the top {origin.depth:,} of "
         f"{origin.first_stage}.",
-        "Scores are logits: they order the passages of one query. They are no probabilities, and those of two queries "
-        "are not to be compared.",
-        "The figures hold for the dataset above; measure before you use it on texts of another domain or language.",
+        "Scores are logits: they order the passages of one query. They are not probabilities, and scores of different "
+        "queries cannot be compared.",
+        "The figures hold for the dataset above; measure the model before you use it in another domain or language.",
         "Judgments are incomplete: a relevant passage without one counts as wrong, in training and in the figures.",
-        "It knows what its training data know, their errors and their biases included.",
+        "The model learned the errors and biases of its training data, too.",
     ]
     if portable:
         points.append(
-            f"Outside rayrank nothing cuts a query at {settings.input.query_length} pieces; longer ones leave the "
+            f"Other libraries do not cut a query at {settings.input.query_length} pieces; a longer query leaves the "
             f"passage less room than in training."
         )
     if origin.license == "unknown":
-        points.append("No licence was given: ask who made it, and mind those of the encoder and of the dataset.")
+        points.append("No licence was given: ask the authors, and check the licences of encoder and dataset.")
     return "\n".join(f"- {point}" for point in points)

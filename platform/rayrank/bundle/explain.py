@@ -106,7 +106,7 @@ def copy_sharing_weights(model: Reranker) -> Reranker:
 def _read(bundle: Bundle, query: str, passage: str, kind: str | None) -> tuple[list[Piece], PairTexts, bool]:
     """Return the input piece by piece, the same input as a pair of texts, and whether its passage is cut."""
     tokenizer, template = bundle.tokenizer, Template.of(bundle.tokenizer, bundle.settings.input)
-    # A tokenizer of its own: the model's may be in use in another thread.
+    # A separate tokenizer: the model's may be in use in another thread.
     encode = PieceEncoder(tokenizer.backend_tokenizer.to_str(), template.length)
     cls = Piece(tokenizer.cls_token_id, tokenizer.cls_token, "special")
     known, rows = [cls, Piece(tokenizer.sep_token_id, tokenizer.sep_token, "special")], []
@@ -115,14 +115,14 @@ def _read(bundle: Bundle, query: str, passage: str, kind: str | None) -> tuple[l
         rows.append(Ragged.of([range(len(known), len(known) + len(found.ids))]))
         found_pieces = zip(found.ids, found.tokens, found.offsets, strict=True)
         known += [Piece(piece_id, token, segment, *span) for piece_id, token, span in found_pieces]
-    # The template puts numbers of pieces together as it does ids, so that each keeps its text and its segment.
+    # The template assembles indices into `known` in place of ids, so that each piece keeps its text and segment.
     types, queries, documents = rows
     numbered = replace(template, cls_id=0, sep_id=1)
     prefixes = numbered.prefixes(queries, types if template.has_type else None)
     pieces = [known[number] for number in numbered.pairs(prefixes, documents).ids[0]]
     ids, before = [piece.id for piece in pieces], len(prefixes[0])
     if len(ids) == before + 1:
-        raise ConfigError("The model has nothing of the passage to read: send one with some text.")
+        raise ConfigError("The passage has no word pieces in the model's input: send a passage with text.")
     texts = PairTexts(Ragged.of([ids[:before]]), Ragged.of([ids[before:-1]]), template)
     return pieces, texts, bool(template.is_cut(prefixes.lengths(), documents.lengths())[0])
 

@@ -44,7 +44,7 @@ Content = TypeVar("Content")
 
 
 class Settings(Section):
-    """What is needed besides the weights to score as in training."""
+    """The settings that scoring as in training needs besides the weights."""
 
     format: Literal[1] = 1
     base: str
@@ -157,7 +157,7 @@ def _save_tokenizer(tokenizer: "PreTrainedTokenizerFast", folder: Path, length: 
     tokenizer.save_pretrained(str(folder))
     file = folder / "tokenizer_config.json"
     config = json.loads(file.read_text(encoding="utf-8"))
-    # Options of loading it on this machine.
+    # Options with which this machine loaded the tokenizer.
     for name in ("is_local", "local_files_only", "max_length"):
         config.pop(name, None)
     # Other libraries truncate pairs to model_max_length.

@@ -8,14 +8,14 @@ from typing import Any
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
-from rayrank.core.run_kinds import RunSettings, kind_named
+from rayrank.core.run_kinds import CANDIDATES, RunSettings, depth_of, kind_named
 
 PHASES = ("pretrain", "pointwise", "listwise")
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One training phase: its settings, and what the manifest says of it."""
+    """One training phase: its settings, and its manifest."""
 
     name: str
     settings: Mapping[str, Any]
@@ -28,7 +28,7 @@ class Provenance:
     """Where a model comes from."""
 
     title: str
-    """What tables call the model's run."""
+    """The title of the model's run in tables."""
     encoder: str
     dataset: str
     corpus: Mapping[str, Any]
@@ -44,7 +44,7 @@ class Provenance:
 
 
 def gather(model: str, config: PipelineConfig, store: Store, license_name: str) -> Provenance:
-    """Return what storage knows of a trained model and of how it did."""
+    """Return a trained model's dataset, phases and evaluations from storage."""
     stage = model_stage(model, config)
     phases = [name for name in flow.plan(stage, config) if name in PHASES]
     types = store.find("query_types", config) if config.input.query_type else None
@@ -57,7 +57,7 @@ def gather(model: str, config: PipelineConfig, store: Store, license_name: str) 
         dataset=_without_folder(config.dataset.source),
         corpus=store.require("corpus", config).manifest,
         first_stage=flow.title(config.candidates.first_stage, config),
-        depth=config.candidates.depth,
+        depth=depth_of(flow.run_named(CANDIDATES, config)[1], config),
         phases=[
             Phase(
                 name,
@@ -82,14 +82,14 @@ def gather(model: str, config: PipelineConfig, store: Store, license_name: str) 
 
 
 def model_stage(run: str, config: PipelineConfig) -> str:
-    """Return the training phase whose model ranks a run."""
+    """Return the training phase whose model a run is ranked by."""
     settings: Any = config.runs[run]
     return str(settings.model)
 
 
 def _combined(settings: RunSettings) -> tuple[str, ...]:
     """Return the runs that a combiner reads; none for other kinds."""
-    return kind_named(settings.kind).reads(settings) if settings.kind == "interpolate" else ()
+    return kind_named(settings.kind).reads(settings) if settings.kind in ("interpolate", "rrf") else ()
 
 
 def _without_folder(source: str) -> str:

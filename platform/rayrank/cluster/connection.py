@@ -1,6 +1,6 @@
-"""The Ray cluster that stages work on: joined or started at first need, so that early mistakes do not wait for it.
+"""The Ray cluster that stages work on: joined or started when first needed, so that mistakes in settings show at once.
 
-Ray is imported inside functions: importing it takes seconds, and the settings of runs are read before it is needed.
+Ray is imported inside functions, because importing it takes seconds and reading settings does not need it.
 """
 
 import logging
@@ -45,7 +45,7 @@ def _join(address: str, options: dict[str, Any]) -> None:
     host, _, port = address.rpartition(":")
     try:
         if port.isdigit() and "/" not in host:
-            # Ray would try a node that does not answer for a quarter of an hour, in silence.
+            # Ray itself would retry an unreachable node for a quarter of an hour without a message.
             socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(address=address, **options)
     except (OSError, RuntimeError, ValueError) as error:
@@ -56,7 +56,7 @@ def _join(address: str, options: dict[str, Any]) -> None:
 
 
 def threads_on_a_node(wanted: int | None, key: str) -> int:
-    """Return how many threads one worker gets, all cores of a node if nothing is said; more than any has would hang."""
+    """Return one worker's threads, by default all cores of a node; Ray would wait forever for more than a node has."""
     most = max(node_cpus())
     if wanted is None or wanted <= most:
         return wanted or most

@@ -1,4 +1,4 @@
-"""Work that falls into files: Ray Data streams the missing ones through a pool of actors."""
+"""Work split into partitions, one Parquet file each: Ray Data streams the missing ones through a pool of actors."""
 
 import json
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ from rayrank.core.errors import RayrankError, StorageError
 from rayrank.core.progress import say
 
 FACTS = b"rayrank"
-"""The Parquet footer entry in which a partition keeps what is to be known of it."""
+"""The Parquet footer entry for a partition's facts: its counts and other JSON values that the stage adds up."""
 
 
 class PartitionWorker:
-    """Makes one partition a call; a subclass writes the file `name` and returns its facts."""
+    """Makes one partition per call: a subclass writes the file that an item's `name` gives, and returns its facts."""
 
     calls = 1
-    """How many threads call it at once: with two, one can read and write while the other has the device."""
+    """How many threads call `make` at once: with two, one can read and write while the other uses the device."""
 
     def make(self, item: dict[str, Any]) -> dict[str, Any]:
         """Write the partition's file and return facts about it as plain JSON values."""
@@ -30,7 +30,7 @@ class PartitionWorker:
 
 
 class _Actor:
-    """What Ray Data runs: a worker, made at the first item so that its own mistakes come back as well."""
+    """An actor of Ray Data; it creates its worker at the first item, to return errors of the constructor, too."""
 
     def __init__(self, worker: type[PartitionWorker], arguments: dict[str, Any]) -> None:
         self._start = partial(worker, **arguments)
@@ -45,7 +45,7 @@ class _Actor:
                 self._worker = self._worker or self._start()
             return {"facts": [json.dumps(self._worker.make(item))]}
         except RayrankError as error:
-            # As data, so that a user's mistake does not look like a crash of the cluster.
+            # Returned as data, because Ray would report an exception as a crash of the actor.
             return {"facts": [json.dumps({"error": type(error).__name__, "arguments": error.args})]}
 
 
@@ -53,15 +53,15 @@ def make_missing(
     artifact: Artifact, items: list[dict[str, Any]], worker: type[PartitionWorker], arguments: dict[str, Any],
     *, actors: int | None, cpus: int, gpus: float = 0, label: str,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """Yield the facts of every item's partition, those found on storage first; only missing ones are made.
+    """Yield the facts of every item's partition, those found on storage first; only missing partitions are made.
 
-    `actors` is how many work at the same time, one a core if none is given.
+    `actors` is the size of the pool, by default one actor per core.
     """
     present = _present(artifact, items)
     found = [item for item in items if item["name"] in present]
     missing = [item for item in items if item["name"] not in present]
     if found:
-        say(f"{label}: {len(found)} of {len(items)} partitions were there already and are reused")
+        say(f"{label}: {len(found)} of {len(items)} partitions exist already and are reused")
     for item in found:
         yield read_facts(artifact, item["name"])
     if not missing:
@@ -70,12 +70,12 @@ def make_missing(
     for answer in _make(missing, worker, arguments, actors or cluster_cpus(), cpus, gpus):
         facts = json.loads(answer)
         if "error" in facts:
-            raise _named(facts["error"])(*facts["arguments"])
+            raise _error_class(facts["error"])(*facts["arguments"])
         yield facts
     lost = {item["name"] for item in items} - _present(artifact, items)
     if lost:
         raise StorageError(
-            f"--storage {artifact.root} is not one place for all nodes: {len(lost)} files that workers wrote are not "
+            f"--storage {artifact.root} is not shared by all nodes: {len(lost)} files that workers wrote are not "
             f"there; use a bucket or a network file system."
         )
 
@@ -85,7 +85,7 @@ def _make(
     gpus: float,
 ) -> Iterator[str]:  # fmt: skip
     """Yield the facts of each item, as JSON, when an actor has made its partition."""
-    # Importing Ray takes seconds, and the settings of runs are read before it is needed.
+    # Importing Ray takes seconds, and reading settings does not need it.
     import ray
 
     data = ray.data.from_items([{"item": json.dumps(item)} for item in items], override_num_blocks=len(items))
@@ -105,7 +105,7 @@ def _make(
 
 
 def read_facts(artifact: Artifact, name: str) -> dict[str, Any]:
-    """Return what a partition's footer says of it."""
+    """Return a partition's facts, from its Parquet footer."""
     with artifact.open(name) as stream:
         return json.loads(pq.read_metadata(stream).metadata[FACTS])  # type: ignore[no-any-return]
 
@@ -115,8 +115,8 @@ def _present(artifact: Artifact, items: list[dict[str, Any]]) -> set[str]:
     return {name for folder in folders for name in artifact.names(folder)}
 
 
-def _named(kind: str) -> type[RayrankError]:
+def _error_class(name: str) -> type[RayrankError]:
     known = [RayrankError]
     for error in known:
         known.extend(error.__subclasses__())
-    return next(error for error in known if error.__name__ == kind)
+    return next(error for error in known if error.__name__ == name)

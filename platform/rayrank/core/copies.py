@@ -1,9 +1,9 @@
 """Local copies of folders on remote storage, shared by the processes of one user on one machine.
 
-Promised: a copy is fetched once, is whole, and stays while any process that asked for it lives. The last of these
-processes removes it when it ends; a copy whose processes were killed is removed when the next process that has fetched
-a copy ends. The kernel keeps count: each process holds a shared lock (flock) on the folder around the copy, and only
-who gets the exclusive lock may remove it.
+Guarantee: a copy is fetched once, is complete, and stays while any process that asked for it runs. The last of these
+processes removes the copy when it ends. If they were killed, the copy is removed when any later process that uses
+copies ends. Each process holds a shared lock (flock) on the folder around the copy, and only a process that gets the
+exclusive lock may remove the copy.
 """
 
 import atexit
@@ -24,7 +24,7 @@ _fetching = Lock()
 
 
 def local_copy(filesystem: fsspec.AbstractFileSystem, path: str, identity: str, name: str) -> str:
-    """Return a folder `name` on the local disk with the content of a remote one, which `identity` identifies."""
+    """Return a local folder `name` with the content of a remote folder; `identity` is unique to that content."""
     target = Path(tempfile.gettempdir()) / f"rayrank-{getpass.getuser()}" / f"{identity}-{name}" / name
     with _fetching:
         while target not in _held:
@@ -33,12 +33,12 @@ def local_copy(filesystem: fsspec.AbstractFileSystem, path: str, identity: str, 
 
 
 def _hold(target: Path, filesystem: fsspec.AbstractFileSystem, path: str) -> None:
-    """Fetch the copy if it does not exist, and hold it if it does."""
+    """Keep a lock on the copy if it exists; otherwise fetch it, so that the next call can lock it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         descriptor = os.open(target.parent, os.O_RDONLY)
     except FileNotFoundError:
-        return  # another process has just removed it
+        return  # another process has just removed the folder
     keep = False
     try:
         _lock(descriptor, fcntl.LOCK_SH)
@@ -47,7 +47,7 @@ def _hold(target: Path, filesystem: fsspec.AbstractFileSystem, path: str) -> Non
         if target.is_dir():
             keep = True
             return
-        # One process fetches; the others wait for it here and find the copy at their next look.
+        # One process fetches; the others wait here for its lock and find the copy at their next call.
         _lock(descriptor, fcntl.LOCK_EX)
         if _is_same(descriptor, target.parent) and not target.is_dir():
             _fetch(filesystem, path, target)
@@ -74,7 +74,7 @@ def _fetch(filesystem: fsspec.AbstractFileSystem, path: str, target: Path) -> No
 
 
 def _release() -> None:
-    """Let go of this process's copies, and remove every copy that no process holds."""
+    """Release this process's locks, and remove every copy that no process has locked."""
     folders = {target.parent.parent for target in _held}
     for descriptor in _held.values():
         os.close(descriptor)
@@ -90,7 +90,7 @@ def _release() -> None:
 
 
 def _lock(descriptor: int, kind: int) -> None:
-    with suppress(OSError):  # a file system without locks: nothing is removed there, because no lock is ever got
+    with suppress(OSError):  # a file system without locks: copies there are never removed
         fcntl.flock(descriptor, kind)
 
 

@@ -1,18 +1,18 @@
-"""What can go wrong for a user, each as one sentence that names the field, the value and the fix.
+"""Errors that a user can fix, each as one sentence that names the field, the value and the fix.
 
-RayrankError                 anything a user can mend; jobs print it and exit with code 2
+RayrankError                 any error that a user can fix; jobs print it and exit with code 2
 ├── ConfigError              a preset, key or value that cannot be used
 ├── DatasetError             a source that is missing or cannot be read
-│   └── ProblemsFound        malformed lines, duplicates, unknown ids ... that config says to stop at
-├── StorageError             storage that cannot be written or holds something broken
-├── MissingArtifact          a stage whose result is not there yet
-├── TrainingStopped          training that cannot lead anywhere: the loss is not a number, the scores collapsed
-└── StoppedEarly             training that somebody who follows it does not want to go on
+│   └── ProblemsFound        malformed lines, duplicates, unknown ids ... that the configuration says to stop at
+├── StorageError             storage that cannot be written, or that holds a damaged file
+├── MissingArtifact          a stage whose result is not on storage yet
+├── TrainingStopped          training that cannot succeed: the loss is not a number, or the scores collapsed
+└── StoppedEarly             training that its caller, such as a sweep, ended early
 """
 
 
 class RayrankError(Exception):
-    """A mistake the user can mend; its text is the whole message, always on one line."""
+    """An error that a user can fix; its text is the whole message, always on one line."""
 
     def __str__(self) -> str:
         return " ".join(super().__str__().split("\n"))
@@ -31,7 +31,7 @@ class ProblemsFound(DatasetError):
 
 
 class StorageError(RayrankError):
-    """Storage that cannot be written, or that holds something broken."""
+    """Storage that cannot be written, or that holds a damaged file."""
 
 
 class MissingArtifact(RayrankError):
@@ -49,8 +49,8 @@ class MissingArtifact(RayrankError):
 
 
 class TrainingStopped(RayrankError):
-    """Training that cannot lead anywhere; the message is the diagnosis."""
+    """Training that cannot succeed; the message is the diagnosis."""
 
 
 class StoppedEarly(RayrankError):
-    """Training that somebody who follows it, such as a sweep, does not want to go on; its checkpoint stays."""
+    """Training that its caller, such as a sweep, ended early; its checkpoint is kept."""

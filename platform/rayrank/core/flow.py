@@ -1,11 +1,10 @@
-"""The flow as a graph: what the result of each stage and of each run depends on, and the key that follows from it.
+"""The flow as a graph: what the result of each stage and of each run depends on, and the key computed from that.
 
 A node is a stage ("corpus"), a run ("run:drbert"), or a run on the training queries ("run:pointwise@train").
 """
 
 import hashlib
 import json
-import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -20,26 +19,28 @@ NOISE = "noise"
 _MODEL = ("encoder", "strm", "input", "training")
 _ALL_BUT_METRIC = ("training.seed", "training.dev_queries", "training.evaluations")
 """Settings of the training section that an evaluation does not depend on: it uses only the metric."""
-_FOLDERS = ("text.tokenizer", "encoder.name")
-"""Settings that may name a local folder; their section has a fingerprint then."""
+_NO_DEV = ("training.dev_queries", "training.metric")
+"""Settings of the training section that a phase without a ranking metric does not depend on."""
+_FOLDERS = ("text.tokenizer", "encoder.name", "dense.encoder", "doc2query.model")
+"""Settings that may name a local folder; if they do, their section has a fingerprint."""
 
 
 class Stage(NamedTuple):
-    """One stage: the config sections and the earlier results its own result is a function of."""
+    """One stage: the sections of the configuration and the nodes that its result depends on."""
 
     sections: tuple[str, ...]
     inputs: Callable[[PipelineConfig], tuple[str, ...]]
     job: str
     version: int = 1
-    """Raise it when the stage's code makes something else of the same inputs."""
+    """Increase it when the stage's code produces a different result from the same inputs."""
     ignores: tuple[str, ...] = ()
-    """Settings of these sections that leave the result as it is, such as the place of something that has a digest."""
+    """Settings of these sections that do not affect the result, such as the path of a file that has a digest."""
     scores_pairs: bool = False
     """Whether the stage trains a model that a run of kind `rerank` can use."""
 
 
 class Node(NamedTuple):
-    """What identifies a result: two nodes with equal descriptions have one artifact."""
+    """What identifies a result: two nodes with equal descriptions share one artifact."""
 
     folder: str
     version: int
@@ -49,7 +50,7 @@ class Node(NamedTuple):
 
 
 def pair_inputs(config: PipelineConfig) -> tuple[str, ...]:
-    """Return what inputs are made of besides candidates: texts, and types where they are part of the input."""
+    """Return the nodes that encoder inputs are made of, besides candidates: texts, and query types if used."""
     return ("corpus", *(["query_types"] if config.input.query_type else []))
 
 
@@ -68,8 +69,13 @@ def _of_query_types(config: PipelineConfig) -> tuple[str, ...]:
 
 def _of_listwise(config: PipelineConfig) -> tuple[str, ...]:
     start = ("pointwise",) if config.listwise.start == "pointwise" else _pretrained(config)
-    # A threshold of 1 keeps everything, so there is nothing to score.
+    # A threshold of 1 keeps every candidate, so no scores are needed.
     return (*_learns_from(config), *start, *([NOISE] if config.noise.threshold < 1 else []))
+
+
+def _of_train_dense(config: PipelineConfig) -> tuple[str, ...]:
+    read = dict.fromkeys([config.train_dense.first_stage, config.train_dense.noise_run])
+    return ("corpus", *(run_node(name, config, train=True) for name in read if name))
 
 
 def _of_evaluate(config: PipelineConfig) -> tuple[str, ...]:
@@ -83,6 +89,31 @@ STAGES: dict[str, Stage] = {
         ("domain",), lambda config: ("corpus",), "jobs.domain_report", version=2, ignores=("domain.reference",)
     ),
     "index": Stage(("index",), lambda config: ("corpus",), "jobs.build_index"),
+    "rm3_index": Stage(("index",), lambda config: ("corpus",), "jobs.build_candidates"),
+    "train_deepct": Stage(
+        ("encoder", "training", "deepct"),
+        lambda config: ("corpus",),
+        "jobs.build_candidates",
+        ignores=(*_NO_DEV, "deepct.scale"),
+    ),
+    "deepct_documents": Stage(("deepct",), lambda config: ("corpus", "train_deepct"), "jobs.build_candidates"),
+    "deepct_index": Stage(("index",), lambda config: ("deepct_documents",), "jobs.build_candidates"),
+    "doc2query": Stage(
+        ("training", "doc2query"),
+        lambda config: ("corpus",),
+        "jobs.build_candidates",
+        ignores=(*_NO_DEV, "doc2query.queries", "doc2query.top_k"),
+    ),
+    "doc2query_documents": Stage(("doc2query",), lambda config: ("corpus", "doc2query"), "jobs.build_candidates"),
+    "doc2query_index": Stage(("index",), lambda config: ("doc2query_documents",), "jobs.build_candidates"),
+    "embeddings": Stage(("dense",), lambda config: ("corpus",), "jobs.build_candidates"),
+    "train_dense": Stage(
+        ("dense", "train_dense", "training"),
+        _of_train_dense,
+        "jobs.build_candidates",
+        ignores=("dense.exact_up_to", "dense.partition_texts", "dense.recall"),
+    ),
+    "trained_embeddings": Stage(("dense",), lambda config: ("corpus", "train_dense"), "jobs.build_candidates"),
     "query_typer": Stage(
         ("encoder", "text", "training", "typer"),
         lambda config: () if config.typer.labels else ("corpus",),
@@ -125,12 +156,12 @@ STAGES: dict[str, Stage] = {
 
 
 def is_run(name: str, config: PipelineConfig) -> bool:
-    """Return whether a name is that of a run, or `candidates`, which stands for one."""
+    """Return whether a name is that of a run, or `candidates`, which stands for the first stage's run."""
     return name == CANDIDATES or name in config.runs
 
 
 def run_named(name: str, config: PipelineConfig) -> tuple[str, RunSettings, RunKind]:
-    """Return a run's own name, its settings and its kind."""
+    """Return the name (the first stage's for `candidates`), the settings and the kind of a run."""
     name = config.candidates.first_stage if name == CANDIDATES else name
     if name not in config.runs:
         raise ConfigError(f"The run {name} does not exist: name one of {', '.join(config.runs)}, or add runs.{name}.")
@@ -139,13 +170,13 @@ def run_named(name: str, config: PipelineConfig) -> tuple[str, RunSettings, RunK
 
 
 def run_node(name: str, config: PipelineConfig, train: bool = False) -> str:
-    """Return the node of a run: on the held-out splits, or on train; a first stage covers both."""
-    name, _, kind = run_named(name, config)
-    return f"{RUN}{name}{TRAIN if train and not kind.is_first_stage else ''}"
+    """Return the node of a run on the held-out splits or on train; a first stage has one node for both."""
+    name, settings, kind = run_named(name, config)
+    return f"{RUN}{name}{TRAIN if train and not kind.is_first_stage(settings, config) else ''}"
 
 
 def node(name: str, config: PipelineConfig) -> str:
-    """Return the node that a stage's name, a run's name or `candidates` stands for; a stage comes before a run."""
+    """Return the node of a stage, of a run, of `candidates` or of `noise`; a stage wins over a run of its name."""
     if name in STAGES or name.startswith(RUN):
         return name
     if name == NOISE:
@@ -164,7 +195,7 @@ def run_of(name: str) -> tuple[str, bool] | None:
 
 
 def describe(name: str, config: PipelineConfig) -> Node:
-    """Return what the result of a node is a function of."""
+    """Return what the result of a node depends on."""
     name = node(name, config)
     if found := run_of(name):
         return _describe_run(*found, config)
@@ -179,7 +210,10 @@ def _describe_run(name: str, train: bool, config: PipelineConfig) -> Node:
     stages = (node(each, config) for each in kind.inputs(settings, config))
     needed = (*stages, *(run_node(each, config, train) for each in kind.reads(settings)))
     chosen = {**kind.key(settings, config), **({"split": "train"} if train else {})}
-    job = "jobs.build_candidates" if kind.is_first_stage else f"jobs.evaluate --run {name}"
+    job = f"jobs.evaluate --run {name}"
+    if kind.is_first_stage(settings, config):
+        is_chosen = name == config.candidates.first_stage
+        job = "jobs.build_candidates" if is_chosen else f"jobs.run_pipeline --until {name}"
     return Node(settings.kind.replace(":", "."), kind.version, {"run": chosen}, needed, job)
 
 
@@ -189,13 +223,13 @@ def inputs(name: str, config: PipelineConfig) -> tuple[str, ...]:
 
 
 def plan(name: str, config: PipelineConfig) -> tuple[str, ...]:
-    """Return a node and all it depends on, in an order in which they can be made."""
+    """Return a node and all nodes it depends on, each after its inputs."""
     before = dict.fromkeys(each for source in inputs(name, config) for each in plan(source, config))
     return (*before, node(name, config))
 
 
 def key(name: str, config: PipelineConfig) -> str:
-    """Return the address of a node's result: the same for the same code, settings and inputs."""
+    """Return the key of a node's artifact: the same for the same version, settings and inputs."""
     return _key(node(name, config), config, {})
 
 
@@ -208,61 +242,40 @@ def _key(name: str, config: PipelineConfig, known: dict[str, str]) -> str:
         for ignored in (*(STAGES[name].ignores if name in STAGES else ()), *folders):
             section, _, setting = ignored.partition(".")
             del chosen[section][setting]
-        ancestry = [_key(each, config, known) for each in found.inputs]
-        identity = json.dumps([found.folder, found.version, chosen, ancestry], sort_keys=True)
+        input_keys = [_key(each, config, known) for each in found.inputs]
+        identity = json.dumps([found.folder, found.version, chosen, input_keys], sort_keys=True)
         known[name] = hashlib.sha256(identity.encode()).hexdigest()[:16]
     return known[name]
 
 
 def rankers(config: PipelineConfig) -> list[str]:
-    """Return the runs that a trained model ranks, in the configuration's order."""
+    """Return the runs of kind `rerank`, in the configuration's order."""
     return [name for name, settings in config.runs.items() if settings.kind == "rerank"]
+
+
+def is_first_stage(name: str, config: PipelineConfig) -> bool:
+    """Return whether a run finds passages by itself."""
+    _, settings, kind = run_named(name, config)
+    return kind.is_first_stage(settings, config)
 
 
 def used_runs(config: PipelineConfig) -> list[str]:
     """Return the runs that a pipeline makes: those worth making, without first stages that nothing reads."""
-    read = {config.candidates.first_stage, config.evaluate.run, config.evaluate.baseline}
-    read |= {name for settings in config.runs.values() for name in kind_named(settings.kind).reads(settings)}
-    kinds = {name: kind_named(settings.kind) for name, settings in config.runs.items()}
-    return [
-        name
-        for name, kind in kinds.items()
-        if (name in read or not kind.is_first_stage) and kind.is_worth_making(config.runs[name], config)
-    ]
+    wanted = [name for name in config.runs if not is_first_stage(name, config)]
+    wanted += [config.candidates.first_stage, config.evaluate.run, config.evaluate.baseline]
+    used: set[str] = set()
+    while wanted:
+        name = wanted.pop()
+        if not is_run(name, config) or run_named(name, config)[0] in used:
+            continue
+        name, settings, kind = run_named(name, config)
+        if kind.is_worth_making(settings, config):
+            used.add(name)
+            wanted += kind.reads(settings)
+    return [name for name in config.runs if name in used]
 
 
 def title(name: str, config: PipelineConfig) -> str:
-    """Return what tables and model cards call a run."""
+    """Return a run's title in tables and model cards."""
     name, settings, _ = run_named(name, config)
     return settings.title or name
-
-
-def check(config: PipelineConfig) -> None:
-    """Refuse runs that name what does not exist, and results that depend on themselves."""
-    known = ", ".join(config.runs)
-    for key, name in (("candidates.first_stage", config.candidates.first_stage), ("noise.run", config.noise.run)):
-        if name not in config.runs:
-            raise ConfigError(
-                f"{key}={name} cannot be used: there is no such run; choose one of {known} with --set {key}=..."
-            )
-    for name, settings in config.runs.items():
-        if name in (CANDIDATES, NOISE) or not re.fullmatch(r"[A-Za-z][\w-]*", name):
-            raise ConfigError(f"A run cannot be called {name!r}: use letters, digits, _ and -, but not {CANDIDATES}.")
-        for read in kind_named(settings.kind).reads(settings):
-            if not is_run(read, config):
-                raise ConfigError(
-                    f"runs.{name}.of={read} cannot be used: there is no such run; the runs are {CANDIDATES}, {known}."
-                )
-    done: set[str] = set()
-    for name in [*STAGES, *(f"{RUN}{name}" for name in config.runs)]:
-        _check_no_circle(name, config, (), done)
-
-
-def _check_no_circle(name: str, config: PipelineConfig, above: tuple[str, ...], done: set[str]) -> None:
-    if name in above:
-        circle = " -> ".join(each.removeprefix(RUN) for each in [*above[above.index(name) :], name])
-        raise ConfigError(f"{circle} is a circle: change what one of these runs reads (of, model) or noise.run.")
-    if name not in done:
-        for needed in describe(name, config).inputs:
-            _check_no_circle(needed, config, (*above, name), done)
-        done.add(name)

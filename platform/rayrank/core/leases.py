@@ -1,12 +1,12 @@
-"""Leases: one process at a time works on an artifact, on any storage, and a second process learns which one does.
+"""Leases: one process at a time works on an artifact, on any storage, and other processes can see which one it is.
 
 A lease is a file `lease-N.json` in the artifact's folder. It names the process that holds it, and that process rewrites
 it every HEARTBEAT_S seconds. A process takes a free lease, or one whose holder has died, by creating the file with the
-next N, so that of several processes one succeeds.
+next N, so that only one of several processes succeeds.
 
-Promised: where a file can be created exclusively (local file systems, and object stores whose fsspec implementation
+Guarantee: where a file can be created exclusively (local file systems, and object stores whose fsspec implementation
 writes conditionally, such as S3, GCS and Azure) two processes never hold a lease at once, unless one of them was
-suspended for longer than STALE_S. Elsewhere, two processes that start within SETTLE_S of each other may both hold it.
+suspended for longer than STALE_S. On other storage, two processes that start within SETTLE_S may both hold it.
 """
 
 import json
@@ -28,7 +28,7 @@ from rayrank.core.progress import log, say
 
 HEARTBEAT_S = 10.0
 STALE_S = 60.0
-"""A lease that was not rewritten for so long may be taken over; measured by the clock of the waiting process."""
+"""A lease that has not been rewritten for this long, by the waiting process's clock, may be taken over."""
 POLL_S = 1.0
 SETTLE_S = 1.0
 
@@ -44,11 +44,11 @@ class Holder:
     pid: int
     since: str
     machine: str
-    """Boot and PID namespace, empty where the system has no /proc."""
+    """The boot id and the PID namespace; empty on a system without /proc."""
     started: str
-    """The start time of the process: a later process with the same id has another."""
+    """The start time of the process: a later process with the same pid has a different one."""
     token: str
-    """Random, so that a lease is told from a later one of the same process."""
+    """A random id, which distinguishes the lease from a later one of the same process."""
     heartbeats: int = 0
 
     def __str__(self) -> str:
@@ -57,8 +57,8 @@ class Holder:
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()
 
-    def lives(self) -> bool | None:
-        """Return whether the process still runs, or None if that cannot be seen from this machine."""
+    def is_alive(self) -> bool | None:
+        """Return whether the process still runs, or None if this machine cannot tell."""
         if not self.machine or self.machine != _machine():
             return None
         try:
@@ -72,16 +72,16 @@ class Holder:
 
 @contextmanager
 def leased(artifact: Artifact, work: str, *, waits: bool = True) -> Iterator[None]:
-    """Hold an artifact's lease; `work` says what for, as in "training the pointwise model".
+    """Hold an artifact's lease; `work` is what the process does meanwhile, as in "training the pointwise model".
 
-    If another process holds it, say which and wait; with `waits=False`, raise an error that names it.
+    If another process holds the lease, say which and wait; with `waits=False`, raise an error that names the process.
     """
     lease = _Lease(artifact, work)
     with storage_errors(artifact.url):
         lease.take(waits)
-    over = threading.Event()
-    heart = threading.Thread(target=lease.beat, args=(over,), daemon=True)
-    heart.start()
+    work_ended = threading.Event()
+    heartbeat = threading.Thread(target=lease.renew_until, args=(work_ended,), daemon=True)
+    heartbeat.start()
     try:
         yield
     except Exception as error:
@@ -92,8 +92,8 @@ def leased(artifact: Artifact, work: str, *, waits: bool = True) -> Iterator[Non
             ) from error
         raise
     finally:
-        over.set()
-        heart.join(timeout=STALE_S)
+        work_ended.set()
+        heartbeat.join(timeout=STALE_S)
         lease.release()
 
 
@@ -107,34 +107,34 @@ class _Lease:
         self.lost_to = ""
 
     def take(self, waits: bool) -> None:
-        """Return once the lease is this process's; a holder that is dead or shows no heartbeat loses it."""
+        """Return once this process holds the lease; a holder that is dead or shows no heartbeat loses it."""
         first = last = self._newest()
-        changed, told = time.monotonic(), ""
+        changed, announced = time.monotonic(), ""
         while True:
             number, content = newest = self._newest()
             if newest != last:
                 last, changed = newest, time.monotonic()
             holder = _parsed(content)
-            lives = holder.lives() if holder else None
-            silent = lives is None and time.monotonic() - changed >= STALE_S
-            if content is None or lives is False or silent:
+            alive = holder.is_alive() if holder else None
+            silent = alive is None and time.monotonic() - changed >= STALE_S
+            if content is None or alive is False or silent:
                 if silent and holder:
                     say(f"no heartbeat for {STALE_S:.0f} s: taking over from {holder}")
                 if self._create(number + 1, replaced=content):
                     return
-                # At random, so that two processes that gave way to each other do not meet again.
+                # A random delay, so that two processes that both gave up the lease do not collide again.
                 time.sleep(POLL_S * random.random())
                 continue
-            if holder and not waits and (lives or newest != first):
+            if holder and not waits and (alive or newest != first):
                 raise StorageError(f"{self._artifact.url} is in use by {holder}: wait for it, or end it.")
-            if holder and told != holder.token:
-                told = holder.token
+            if holder and announced != holder.token:
+                announced = holder.token
                 say(f"waiting for {holder}")
             time.sleep(POLL_S)
 
-    def beat(self, over: threading.Event) -> None:
-        """Rewrite the lease until the work is over, or until another process has taken it over."""
-        while not over.wait(HEARTBEAT_S):
+    def renew_until(self, work_ended: threading.Event) -> None:
+        """Rewrite the lease every HEARTBEAT_S until the work ends or another process has taken the lease over."""
+        while not work_ended.wait(HEARTBEAT_S):
             try:
                 number, content = self._newest()
                 if number != self._number or not self._is_own(content):
@@ -147,8 +147,8 @@ class _Lease:
                 log.exception("the lease of %s could not be renewed", self._artifact.url)
 
     def release(self) -> None:
-        """Remove this process's file."""
-        with suppress(OSError):  # another process has removed it, or storage cannot be reached and it goes stale
+        """Remove the lease file if it is still this process's."""
+        with suppress(OSError):  # another process removed the file, or storage is unreachable and the lease goes stale
             if self._is_own(self._artifact.filesystem.cat_file(self._path(self._number))):
                 self._artifact.filesystem.rm_file(self._path(self._number))
 
@@ -177,16 +177,16 @@ class _Lease:
             if self._newest() != (number, content):
                 return False
         self._number = number
-        return self._is_alone(replaced)
+        return self._is_sole_holder(replaced)
 
-    def _is_alone(self, replaced: bytes | None) -> bool:
-        """Remove the dead holder's file, and give way if another process has created a file in the same moment.
+    def _is_sole_holder(self, replaced: bytes | None) -> bool:
+        """Remove the dead holder's file; release the lease if another process has created a file at the same time.
 
-        Every process creates its file before it looks for others, so of two that create files at least one sees both.
+        Every process creates its file before it looks for others, so at least one of two processes sees both files.
         """
         filesystem = self._artifact.filesystem
         for other in self._numbers():
-            with suppress(FileNotFoundError):  # released in this moment
+            with suppress(FileNotFoundError):  # released in the meantime
                 if other == self._number:
                     continue
                 if other < self._number and filesystem.cat_file(self._path(other)) == replaced:
@@ -200,7 +200,7 @@ class _Lease:
     def _newest(self) -> tuple[int, bytes | None]:
         """Return the highest number and the content of its file, or 0 and None if there is no lease."""
         for number in sorted(self._numbers(), reverse=True):
-            with suppress(FileNotFoundError):  # released in this moment
+            with suppress(FileNotFoundError):  # released in the meantime
                 return number, self._artifact.filesystem.cat_file(self._path(number))
         return 0, None
 
@@ -213,13 +213,13 @@ class _Lease:
         return self._artifact.path(f"{_PREFIX}{number}{_SUFFIX}")
 
     def _is_own(self, content: bytes | None) -> bool:
-        # A heartbeat that failed, on a full disk for one, leaves a file that cannot be parsed.
+        # A failed heartbeat, on a full disk for example, leaves this process a file that cannot be parsed.
         holder = _parsed(content)
         return content is not None and (holder is None or holder.token == self._holder.token)
 
 
 def _parsed(content: bytes | None) -> Holder | None:
-    """Return the holder, or None if there is none or its file is being written at this moment."""
+    """Return the holder, or None if there is no file or it is just being written."""
     with suppress(ValueError, TypeError):
         return Holder(**json.loads(content or b""))
     return None

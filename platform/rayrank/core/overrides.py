@@ -1,4 +1,4 @@
-"""From a preset, a YAML file and `--set a.b=c` to one configuration, or one sentence that says what is wrong."""
+"""Build a configuration from a preset, a YAML file and `--set a.b=c`; a mistake is a one-sentence ConfigError."""
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from rayrank.core import flow
+from rayrank.core import flow_checks
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.presets import PRESETS
@@ -19,11 +19,11 @@ _RESOLVED = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
 
 
 SHOWN = 16
-"""Settings of a section that a message names at most."""
+"""The largest number of settings of a section that an error message lists."""
 
 
 class TextLoader(yaml.SafeLoader):
-    """YAML that leaves 12, 1e-5 and no as text, for the type of the setting to read; only null is a value."""
+    """YAML in which 12, 1e-5 and no stay text, which the setting's type parses later; only null is converted."""
 
 
 TextLoader.yaml_implicit_resolvers = {
@@ -51,14 +51,14 @@ def build(preset: str, file: str | None = None, assignments: Sequence[str] = ())
 def apply(values: dict[str, Any], changes: Mapping[str, Any]) -> PipelineConfig:
     """Return a pipeline's configuration with dotted keys replaced."""
     config = changed(PipelineConfig, values, changes, option="--set ")
-    flow.check(config)
+    flow_checks.check(config)
     return config
 
 
 def changed(model: type[Config], values: dict[str, Any], changes: Mapping[str, Any], option: str = "") -> Config:
     """Return any configuration with dotted keys replaced; `option` is what stands before `key=value` in a command."""
     named = {name for name, field in model.model_fields.items() if get_origin(field.annotation) is dict}
-    known = {key for key, _ in flatten(values)}
+    known = [key for key, _ in flatten(values)]
     for key, value in changes.items():
         section, _, entry = key.partition(".")
         if section in named and entry:
@@ -70,7 +70,7 @@ def changed(model: type[Config], values: dict[str, Any], changes: Mapping[str, A
         place = values
         for section in sections:
             place = place[section]
-        # An empty value is the empty text where the setting is one, and no value elsewhere.
+        # An empty value means the empty string for a text setting, and None for any other.
         place[name] = None if value == "" and not isinstance(place[name], str) else value
     try:
         return model.model_validate(values)
@@ -86,12 +86,12 @@ def as_file(config: PipelineConfig) -> dict[str, Any]:
 
 
 def removed_runs(runs: Mapping[str, Any]) -> list[str]:
-    """Return the runs that some preset has and these do not; a file says so with no value."""
+    """Return the runs of any preset that `runs` lacks; a --config file removes them by an empty value."""
     return sorted({name for preset in PRESETS.values() for name in preset().runs} - runs.keys())
 
 
 def _change_named(entries: dict[str, Any], key: str, value: Any) -> None:
-    """Change, add or remove (no value) one entry of a section whose entries the user names, such as `runs`."""
+    """Change, add or (with an empty value) remove one entry of a section with names of the user's, such as `runs`."""
     name, _, setting = key.partition(".")
     if not setting:
         entries.pop(name, None)
@@ -100,7 +100,7 @@ def _change_named(entries: dict[str, Any], key: str, value: Any) -> None:
         return
     entry = entries.setdefault(name, {})
     if setting == "kind" and entry.get("kind", value) != value:
-        # The settings of another kind mean nothing to this one.
+        # The entry's settings belong to its former kind.
         entry.clear()
     entry[setting] = None if value == "" and not isinstance(entry.get(setting), str) else value
 
@@ -143,14 +143,17 @@ def yaml_reason(error: Exception) -> str:
     return "a value does not have the type that its !! tag names"
 
 
-def _unknown(key: str, known: set[str], model: type[BaseModel]) -> str:
+def _unknown(key: str, known: Sequence[str], model: type[BaseModel]) -> str:
     if inside := sorted(name for name in known if name.startswith(f"{key}.")):
         shown = [*inside[:SHOWN], *(["..."] if len(inside) > SHOWN else [])]
         return f"{key} is a section, not a setting: set {' or '.join(shown)}."
-    name = key.rsplit(".", 1)[-1]
-    # A setting of this name in another section is more likely meant than one that is spelled nearly the same.
-    alike = [other for other in sorted(known) if other.rsplit(".", 1)[-1] == name]
-    near = difflib.get_close_matches(key, alike or known, n=1, cutoff=0.0 if alike else 0.6)
+    section, _, name = key.rpartition(".")
+    # A setting of this name elsewhere is more likely meant than one that is spelled nearly the same: the one in a
+    # section of a similar name, or else the first.
+    alike = {other: other.split(".")[-2:][0] for other in known if other.rpartition(".")[2] == name}
+    similar = difflib.get_close_matches(section.rpartition(".")[2], alike.values(), n=1, cutoff=0.5)
+    near = [other for other in alike if alike[other] in similar] or [*alike]
+    near = near or difflib.get_close_matches(key, known, n=1)
     if near:
         return f"The setting {key} does not exist: did you mean {near[0]}?"
     sections = ", ".join(model.model_fields)

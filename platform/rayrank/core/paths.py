@@ -1,4 +1,4 @@
-"""Local paths that a user typed, as processes in other working directories find them."""
+"""Local paths that a user typed, made absolute for processes in other working directories."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ def absolute_path(path: str) -> str:
 
 
 def is_directory(path: str) -> bool:
-    """Return whether a local folder of this name exists; a name that no folder can have does not."""
+    """Return whether a local folder exists at this path; False for an invalid path."""
     try:
         return _expanded(path).is_dir()
     except OSError:  # a name that is too long, or a parent folder that may not be read

@@ -7,12 +7,15 @@ from pydantic import AfterValidator, Field
 from rayrank.core.metric_names import display_name
 from rayrank.core.section import Section
 
+SCRATCH = "scratch"
+"""The `doc2query.model` that is no name: a small T5 with random weights."""
+
 
 class TrainingConfig(Section):
     """Settings of all training phases."""
 
     seed: int = Field(default=13, ge=0)
-    dev_queries: int | None = Field(default=500, ge=1, description="measured during training; all if empty")
+    dev_queries: int | None = Field(default=500, ge=1, description="number measured during training; all if empty")
     evaluations: int = Field(
         default=1, ge=1, description="dev measurements per epoch; the weights of the best one are kept"
     )
@@ -22,7 +25,7 @@ class TrainingConfig(Section):
 
 
 class PhaseConfig(Section):
-    """Settings that each training phase has for itself."""
+    """Settings that each training phase has separately."""
 
     epochs: int = Field(default=1, ge=1)
     max_steps: int | None = Field(default=None, ge=1, description="end the phase after this many steps")
@@ -38,7 +41,7 @@ class PhaseConfig(Section):
 
     @property
     def pairs_per_example(self) -> int:
-        """How many inputs an example has, at most."""
+        """The largest number of encoder inputs in one example."""
         return 1
 
 
@@ -56,7 +59,7 @@ class TyperConfig(PhaseConfig):
 
 
 class PretrainConfig(PhaseConfig):
-    """Pre-training on the corpus: masked words and next sentences."""
+    """Pre-training on the corpus with masked-word and next-sentence prediction."""
 
     enabled: bool = True
     length: int = Field(default=128, ge=16, description="maximum number of word pieces of an input")
@@ -72,8 +75,10 @@ class PointwiseConfig(PhaseConfig):
 class NoiseConfig(Section):
     """The noise filter: unjudged candidates that a model finds relevant are left out of the training lists."""
 
-    run: str = Field(default="pointwise", description="the run whose scores of the training candidates decide")
-    threshold: float = Field(default=0.9, gt=0, le=1, description="1 keeps everything")
+    run: str = Field(default="pointwise", description="the run whose training candidates' scores the filter reads")
+    threshold: float = Field(
+        default=0.9, gt=0, le=1, description="candidates with a higher probability are left out; 1 keeps all"
+    )
 
 
 class ListwiseConfig(PhaseConfig):
@@ -91,3 +96,49 @@ class ListwiseConfig(PhaseConfig):
     @property
     def pairs_per_example(self) -> int:
         return self.positives + self.negatives
+
+
+class TrainDenseConfig(PhaseConfig):
+    """The bi-encoder of the dense first stage, trained on the training queries: its answers against other passages."""
+
+    epochs: int = Field(default=4, ge=1)
+    batch_size: int = Field(default=128, ge=2, description="queries; each one's answer is a negative for the others")
+    lr: float = Field(default=5e-5, gt=0)
+    first_stage: str = Field(default="bm25", description="the run whose candidates are negatives, besides the batch's")
+    negatives: int = Field(default=1, ge=0, description="candidates of that run per query")
+    temperature: float = Field(default=0.05, gt=0, description="cosines are divided by it before the softmax")
+    noise_run: str = Field(
+        default="", description="a run whose scores of these candidates the noise filter reads; no filter if empty"
+    )
+
+    @property
+    def pairs_per_example(self) -> int:
+        return 2 + self.negatives
+
+
+class DeepCtConfig(PhaseConfig):
+    """DeepCT: how much each word of a passage matters, learnt from the words that training queries share with it."""
+
+    lr: float = Field(default=2e-5, gt=0)
+    batch_size: int = Field(default=16, ge=1)
+    epochs: int = Field(default=3, ge=1)
+    length: int = Field(
+        default=512, ge=16, description="maximum number of word pieces of an input; a longer passage is read in several"
+    )
+    scale: int = Field(default=100, ge=1, description="a weight of 1 becomes this term frequency; 0 drops the word")
+
+
+class Doc2QueryConfig(PhaseConfig):
+    """doc2query: queries that a sequence-to-sequence model writes for each passage, indexed with it."""
+
+    model: str = Field(
+        default="t5-base", description="a hub name, a folder, or scratch: a small T5 with the corpus's word pieces"
+    )
+    lr: float = Field(default=1e-4, gt=0)
+    batch_size: int = Field(default=32, ge=1)
+    epochs: int = Field(default=3, ge=1)
+    length: int = Field(default=512, ge=16, description="maximum number of word pieces of a passage")
+    query_length: int = Field(default=64, ge=4, description="maximum number of word pieces of a query")
+    queries: int = Field(default=10, ge=1, description="queries written for each passage")
+    top_k: int = Field(default=10, ge=1, description="the next piece is drawn from this many most likely ones")
+    fingerprint: str = Field(default="", description="digest of the model's folder, filled in when a job starts")

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 UNJUDGED = "unjudged"
-"""The split of queries that no split claims."""
+"""The split name of queries that belong to no split of the dataset."""
 
-# A query judged in several splits stays in the one that is hardest to replace.
+# A query in several splits is kept in the first of these: test queries are the hardest to replace.
 SPLIT_PRIORITY = ("test", "dev", "train")
 
 
@@ -19,7 +19,7 @@ class Passage(NamedTuple):
 
 
 class Query(NamedTuple):
-    """One question; an empty split is decided by its judgments, an empty type has no label."""
+    """One query; an empty split is taken from its judgments, and an empty type means that it has no label."""
 
     query_id: str
     text: str
@@ -28,7 +28,7 @@ class Query(NamedTuple):
 
 
 class Judgment(NamedTuple):
-    """How relevant a passage is to a query, as a person (or the demo's generator) said."""
+    """How relevant a passage is to a query, as judged by a person (or by the demo's generator)."""
 
     query_id: str
     passage_id: str
@@ -37,7 +37,7 @@ class Judgment(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """One row of a first stage's answer; rank starts at 1."""
+    """One passage that a first stage returned for a query; rank starts at 1."""
 
     query_id: str
     passage_id: str

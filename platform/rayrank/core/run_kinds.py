@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 KINDS = {
     "search": "rayrank.runs.search:Search",
+    "dense": "rayrank.runs.dense:Dense",
+    "file": "rayrank.runs.file:File",
     "provided": "rayrank.runs.provided:Provided",
     "rerank": "rayrank.runs.rerank:Rerank",
     "interpolate": "rayrank.runs.interpolate:Interpolate",
+    "rrf": "rayrank.runs.rrf:Rrf",
 }
 """The kinds that come with the package. Any other kind is named MODULE:CLASS, as an entry point is."""
 
@@ -30,10 +33,24 @@ CANDIDATES = "candidates"
 
 
 class RunSettings(Section):
-    """What every run of the configuration says about itself; a kind adds settings of its own."""
+    """The settings that every run has; a kind adds its own."""
 
     kind: str = Field(description=f"{', '.join(KINDS)}, or MODULE:CLASS of your own")
-    title: str = Field(default="", description="how tables and model cards call the run; its name if empty")
+    title: str = Field(default="", description="the run's title in tables and model cards; its name if empty")
+
+
+class FirstStageSettings(RunSettings):
+    """The settings that every first stage has."""
+
+    depth: int | None = Field(
+        default=None, ge=1, le=10_000, description="passages kept of a query; candidates.depth if empty"
+    )
+
+
+def depth_of(settings: RunSettings, config: PipelineConfig) -> int:
+    """Return how many passages of a query a first stage keeps."""
+    own: int | None = getattr(settings, "depth", None)
+    return own or config.candidates.depth
 
 
 class RunInMaking(Protocol):
@@ -47,7 +64,7 @@ class RunInMaking(Protocol):
 
     @property
     def splits(self) -> list[str]:
-        """The splits to make: all held-out splits, or train."""
+        """The splits to make: all splits for a first stage; otherwise all held-out splits, or train."""
 
     def source(self, name: str) -> Artifact:
         """Return the artifact of a run that this one reads, on the same splits."""
@@ -56,7 +73,7 @@ class RunInMaking(Protocol):
         """Return whether another run has rows of a split."""
 
     def rows(self, name: str, split: str) -> pa.Table:
-        """Return the rows of another run as they are stored: all runs of the same candidates have the same order."""
+        """Return another run's rows in stored order."""
 
     def read(self, name: str, split: str) -> pa.Table:
         """Return the rows of another run, best first within each query."""
@@ -69,12 +86,14 @@ class RunKind:
     """How runs of one kind are made. A subclass sets `version` and `Settings` and writes `inputs` and `make`."""
 
     version: ClassVar[int] = 1
-    """Raise it when `make` changes what it makes of the same settings and inputs."""
+    """Increase it when `make` produces different rows from the same settings and inputs."""
     Settings: ClassVar[type[RunSettings]]
-    is_first_stage: ClassVar[bool] = False
-    """A first stage finds passages by itself and covers every split at once, train included."""
     has_scores: ClassVar[bool] = True
     """Whether scores carry information: candidates that come shuffled with a dataset have an order but no scores."""
+
+    def is_first_stage(self, settings: Any, config: PipelineConfig) -> bool:
+        """Return whether the run finds passages by itself; such a run covers every split at once, train included."""
+        return False
 
     def inputs(self, settings: Any, config: PipelineConfig) -> tuple[str, ...]:
         """Return the stages whose results `make` reads."""
@@ -90,7 +109,7 @@ class RunKind:
         raise NotImplementedError
 
     def is_worth_making(self, settings: Any, config: PipelineConfig) -> bool:
-        """Return whether a pipeline makes the run; False where it would rank as a run that it reads."""
+        """Return whether a pipeline makes the run; False if it would rank exactly as one of the runs it reads."""
         return True
 
     def digest(self, settings: Any, config: PipelineConfig) -> str:
@@ -98,7 +117,7 @@ class RunKind:
         return ""
 
     def key(self, settings: Any, config: PipelineConfig) -> dict[str, Any]:
-        """Return the settings that the result depends on, besides its inputs."""
+        """Return the settings that the run's rows depend on, besides its inputs."""
         return settings.model_dump(mode="json", exclude={"title"})  # type: ignore[no-any-return]
 
 
@@ -122,7 +141,7 @@ def read_all(runs: dict[str, Any]) -> dict[str, RunSettings]:
 
 
 def read_settings(name: str, values: Any) -> RunSettings:
-    """Return the settings of one named run, or say in a sentence what is wrong with them."""
+    """Return the settings of one named run; raise ConfigError if they are wrong."""
     if isinstance(values, RunSettings):
         return values
     if not isinstance(values, dict) or not isinstance(values.get("kind"), str):

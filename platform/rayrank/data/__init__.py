@@ -1,1 +1,1 @@
-"""What a team brings: sources, their checks, and joins of ids."""
+"""Datasets: their sources, checks of their rows, and joins of ids."""

@@ -1,4 +1,4 @@
-"""Digests of the files and folders that a configuration names: changed content gives the results other keys."""
+"""Digests of the files and folders that a configuration names: changed content changes the keys of artifacts."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +11,7 @@ from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.core.flow import is_run, run_named, used_runs
 from rayrank.core.overrides import apply
 from rayrank.core.paths import absolute_path
+from rayrank.core.phase_config import SCRATCH
 from rayrank.core.pretrained import content_digest, resolved
 from rayrank.data.labelled_questions import labels_digest
 from rayrank.data.sources.lines import opened
@@ -44,10 +45,15 @@ def _reference_digest(file: str) -> str:
 DIGESTS: Mapping[str, Callable[[PipelineConfig], str]] = {
     "text.tokenizer": lambda config: _folder_digest(config.text.tokenizer, "text.tokenizer"),
     "encoder.name": lambda config: _folder_digest(config.encoder.name, "encoder.name"),
+    "dense.encoder": lambda config: _folder_digest(config.dense.encoder, "dense.encoder"),
+    "doc2query.model": lambda config: (
+        "" if config.doc2query.model == SCRATCH else _folder_digest(config.doc2query.model, "doc2query.model")
+    ),
     "typer.labels": lambda config: labels_digest(config.typer.labels, "typer.labels") if config.typer.labels else "",
     "domain.reference": lambda config: _reference_digest(config.domain.reference) if config.domain.reference else "",
-    "evaluate.run": lambda config: (
-        _run_digest(config.evaluate.run, config) + _run_digest(config.evaluate.baseline, config)
+    **dict.fromkeys(
+        ("evaluate.run", "evaluate.baseline"),
+        lambda config: _run_digest(config.evaluate.run, config) + _run_digest(config.evaluate.baseline, config),
     ),
 }
 """Settings that name a file or folder; the digest of its content is stored as the `fingerprint` of their section."""
@@ -55,6 +61,10 @@ DIGESTS: Mapping[str, Callable[[PipelineConfig], str]] = {
 _PLACES: Mapping[str, Callable[[PipelineConfig], str]] = {
     "text.tokenizer": lambda config: resolved(config.text.tokenizer),
     "encoder.name": lambda config: resolved(config.encoder.name),
+    "dense.encoder": lambda config: resolved(config.dense.encoder),
+    "doc2query.model": lambda config: (
+        SCRATCH if config.doc2query.model == SCRATCH else resolved(config.doc2query.model)
+    ),
     "typer.labels": lambda config: absolute_path(config.typer.labels) if config.typer.labels else "",
 }
 """Settings whose local path is made absolute, because Ray workers run in other working directories."""
@@ -71,19 +81,24 @@ def varied(config: PipelineConfig, changes: Mapping[str, Any]) -> PipelineConfig
 
     A folder is read once per process: a sweep asks for the same one many times.
     """
-    known = [name for name, settings in config.runs.items() if getattr(settings, "fingerprint", "")]
+    complete = [name for name, settings in config.runs.items() if getattr(settings, "fingerprint", "")]
+    known = [name for name in complete if not any(f"{key}.".startswith(f"runs.{name}.") for key in changes)]
     return _digested(apply(config.model_dump(), changes), DIGESTS.keys() & changes.keys(), known)
 
 
 def _digested(config: PipelineConfig, keys: Iterable[str], known: Sequence[str]) -> PipelineConfig:
-    """Return the configuration with new digests of what some keys name, and of the files of runs that have none yet."""
+    """Return the configuration with digests of the files that `keys` name, and of the files of runs not in `known`."""
     found: dict[str, str] = {}
     for key in keys:
         found[f"{key.partition('.')[0]}.fingerprint"] = DIGESTS[key](config)
         if key in _PLACES:
             found[key] = _PLACES[key](config)
-    for name in used_runs(config):
+    used = used_runs(config)
+    for name in config.runs:
         name, settings, kind = run_named(name, config)
+        # The candidates of a dataset may be hundreds of gigabytes, so they are read only if a run of them is used.
+        if settings.kind != "file" and name not in used:
+            continue
         if "fingerprint" in type(settings).model_fields and name not in known:
             found[f"runs.{name}.fingerprint"] = kind.digest(settings, config)
     return apply(config.model_dump(), found) if found else config

@@ -1,4 +1,4 @@
-"""From ids to the rows of the corpus, built once and looked up for hundreds of millions of ids."""
+"""Lookup of corpus rows by id: built once, and used for hundreds of millions of ids."""
 
 from typing import TypeAlias
 
@@ -42,7 +42,7 @@ class PairLookup:
 
 
 def _hashes(ids: Strings) -> NDArray[np.uint64]:
-    """Return one hash per id; about one corpus in 400,000 of 9M ids has two ids with the same hash."""
+    """Return one hash per id; of 400,000 corpora with 9M ids each, about one has two ids with the same hash."""
     column = ids if isinstance(ids, pa.ChunkedArray) else pa.chunked_array([ids])
     windows = (column.slice(start, WINDOW).combine_chunks() for start in range(0, len(column), WINDOW))
     return np.concatenate([np.empty(0, np.uint64), *map(_hash_window, windows)])

@@ -67,7 +67,7 @@ def _splits(queries: list[Query], judgments: list[Judgment], problems: Problems)
 
 
 def _texts(queries: list[Query], splits: dict[str, str], problems: Problems) -> dict[str, Query]:
-    """Return one query for each id: the first one with text, preferably from the split that the id was given."""
+    """Return one query for each id: the first one with text, preferably from the split assigned to the id."""
     texts: dict[str, Query] = {}
     places: set[tuple[str, str]] = set()
     for query in queries:

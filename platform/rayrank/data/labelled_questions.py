@@ -34,7 +34,7 @@ def read_labelled(file: str, key: str) -> list[Labelled]:
     lines = enumerate(_decoded(_content(file, key)).split("\n"), 1)
     rows = [_parse(line, f"{key}={file} line {number}") for number, line in lines if line.strip()]
     if not rows:
-        raise ConfigError(f"{key}={file} has no questions: name a file with one a line, each behind its type.")
+        raise ConfigError(f"{key}={file} has no questions: name a file with a type and a question on each line.")
     return rows
 
 
@@ -44,10 +44,10 @@ def labels_digest(file: str, key: str) -> str:
 
 
 def type_names(types: Sequence[str], key: str) -> list[str]:
-    """Return the different types, sorted; a classifier needs at least two."""
+    """Return the distinct types, sorted; raise ConfigError if there is only one."""
     names = sorted(set(types))
     if len(names) < 2:
-        raise ConfigError(f"{key} has questions of the type {names[0]} only: name labels of two types at least.")
+        raise ConfigError(f"{key} has questions of the type {names[0]} only: name questions of at least two types.")
     return names
 
 

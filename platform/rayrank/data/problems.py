@@ -28,6 +28,8 @@ KINDS = {
     "duplicate_judgments": Kind("on_duplicate", "pair judged again", "pairs judged again"),
     "unknown_queries": Kind("on_unknown", "judgment of an unknown query", "judgments of unknown queries"),
     "unknown_passages": Kind("on_unknown", "judgment of an unknown passage", "judgments of unknown passages"),
+    "unknown_run_queries": Kind("on_unknown", "row of an unknown query", "rows of unknown queries"),
+    "unknown_run_passages": Kind("on_unknown", "row of an unknown passage", "rows of unknown passages"),
     "shared_queries": Kind("on_shared", "query in several splits", "queries in several splits"),
 }
 
@@ -49,9 +51,10 @@ class Counted:
 class Problems(Counted):
     """Flawed rows, and the settings that decide whether to stop at them."""
 
-    def __init__(self, config: DatasetConfig) -> None:
+    def __init__(self, config: DatasetConfig, run: str = "") -> None:
+        """Take the settings, and the name of the run if the rows are a run's and not the dataset's."""
         super().__init__()
-        self._config = config
+        self._config, self._run = config, run
 
     def add_malformed(self, row: Malformed) -> None:
         """Record a line that cannot be read, and stop at once if the configuration says so."""
@@ -66,8 +69,9 @@ class Problems(Counted):
         """Raise an error for the first kind of flaw that was found and that the configuration says to stop at."""
         for kind, entry in self.counts.items():
             if entry["count"] and self.stops_at(kind):
+                owner = f"run {self._run}" if self._run else f"dataset {self._config.source}"
                 raise ProblemsFound(
-                    f"The dataset {self._config.source} has {_amount(kind, entry)}; mend the source, or leave "
+                    f"The {owner} has {_amount(kind, entry)}; fix the source, or leave "
                     f"{'it' if entry['count'] == 1 else 'them'} out with --set dataset.{KINDS[kind].setting}=skip."
                 )
 
@@ -75,7 +79,7 @@ class Problems(Counted):
         """Show the user which rows were left out, and return their counts and examples for the manifest."""
         found = {kind: entry for kind, entry in self.counts.items() if entry["count"]}
         for kind, entry in found.items():
-            say(f"dataset: left out {_amount(kind, entry)}")
+            say(f"{self._run or 'dataset'}: left out {_amount(kind, entry)}")
         return found
 
 

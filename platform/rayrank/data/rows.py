@@ -1,4 +1,4 @@
-"""Tables of runs and judgments, query by query, in numpy."""
+"""Grouping and ranking the rows of runs and judgments by query, in numpy."""
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ def ranked(table: pa.Table) -> pa.Table:
     return table.take(order).set_column(2, table.schema.field("rank"), ranks)
 
 
-def ranks_within_query(of_query: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return each row's rank within its query, from 1 on, where the rows of a query lie together."""
+def ranks_within_query(of_query: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return each row's rank within its query, from 1 on; the rows of a query must be adjacent."""
     starts = np.flatnonzero(np.diff(of_query, prepend=-1))
     return np.arange(1, len(of_query) + 1) - np.repeat(starts, np.diff(np.append(starts, len(of_query))))

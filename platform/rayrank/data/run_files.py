@@ -5,9 +5,9 @@ Scores are written as the shortest decimals that read back as the same float32: 
 stay distinct, so trec_eval reports our metrics for our files.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import IO, NoReturn
+from typing import IO, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -40,22 +40,34 @@ def read_trec(stream: IO[bytes], name: str) -> pa.Table:
 
     Scores become float32, as everywhere in rayrank: differences beyond seven digits become ties.
     """
-    parts, numbers = [CANDIDATES.empty_table()], [np.empty(0, np.int64)]
-    first = 1
-    while lines := list(islice(stream, ROWS_AT_ONCE)):
-        not_blank = [index for index, line in enumerate(lines) if not line.isspace()]
-        numbers.append(first + np.array(not_blank, np.int64))
-        first += len(lines)
-        lines = [lines[index] for index in not_blank]
-        try:
-            parts.append(_parse(lines))
-        except (ValueError, OverflowError):
-            _stop_at_first_problem(lines, numbers[-1], name)
-    table = pa.concat_tables(parts)
-    _check_unique(table, np.concatenate(numbers), name)
+    parts = [(CANDIDATES.empty_table(), np.empty(0, np.int64)), *read_lines(stream, name, TREC)]
+    table = pa.concat_tables([part for part, _ in parts])
+    _check_unique(table, np.concatenate([numbers for _, numbers in parts]), name)
     if table.num_rows and pc.min(table["rank"]).as_py() == 0:
         table = table.set_column(2, CANDIDATES.field("rank"), pc.add(table["rank"], pa.scalar(1, pa.int32())))
     return table
+
+
+class LineFormat(NamedTuple):
+    """A format with a row in each line: `parse` raises ValueError or OverflowError, `reason` says why for one line."""
+
+    parse: Callable[[list[bytes]], pa.Table]
+    reason: Callable[[bytes], str]
+
+
+def read_lines(stream: IO[bytes], name: str, line_format: LineFormat) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
+    """Yield rows and the numbers of their lines, at most ROWS_AT_ONCE at a time; blank lines are left out."""
+    first = 1
+    while lines := list(islice(stream, ROWS_AT_ONCE)):
+        not_blank = [index for index, line in enumerate(lines) if not line.isspace()]
+        numbers = first + np.array(not_blank, np.int64)
+        first += len(lines)
+        lines = [lines[index] for index in not_blank]
+        try:
+            rows = line_format.parse(lines)
+        except (ValueError, OverflowError):
+            _stop_at_first_problem(lines, numbers, name, line_format)
+        yield rows, numbers
 
 
 def _ordered(table: pa.Table) -> Iterator[tuple[pa.Array, pa.Array, pa.Array, pa.Array]]:
@@ -98,7 +110,7 @@ def _write(stream: IO[bytes], separator: str, *fields: pa.Array | str) -> None:
 
 
 def _parse(lines: list[bytes]) -> pa.Table:
-    """Return the lines as a table; raise ValueError (Arrow's errors are too) or OverflowError if one is malformed."""
+    """Return the lines as a table; a malformed line raises ValueError (a base of Arrow's errors) or OverflowError."""
     # One split of all lines, joined by a separator, is several times faster than one split per line.
     words = b" \0 ".join([*lines, b""]).split()
     width = len(FIELDS) + 1
@@ -117,16 +129,19 @@ def _float32(scores: NDArray[np.float64]) -> NDArray[np.float32]:
         return scores.astype(np.float32)
 
 
-def _stop_at_first_problem(lines: list[bytes], numbers: NDArray[np.int64], name: str) -> NoReturn:
+def _stop_at_first_problem(
+    lines: list[bytes], numbers: NDArray[np.int64], name: str, line_format: LineFormat
+) -> NoReturn:
     for line, number in zip(lines, numbers, strict=True):
         try:
-            _parse([line])
+            line_format.parse([line])
         except (ValueError, OverflowError):
-            _stop(name, int(number), _reason(line.split()))
+            stop(name, int(number), line_format.reason(line))
     raise AssertionError("lines that cannot be parsed together include one that cannot be parsed alone")
 
 
-def _reason(row: list[bytes]) -> str:
+def _reason(line: bytes) -> str:
+    row = line.split()
     if len(row) != len(FIELDS):
         return f"{len(row)} fields, not the {len(FIELDS)} of '{' '.join(FIELDS)}'"
     rank, score = row[3].decode(errors="replace"), row[4].decode(errors="replace")
@@ -151,12 +166,16 @@ def _check_unique(table: pa.Table, numbers: NDArray[np.int64], name: str) -> Non
     if repeats.size:
         row = int(repeats.min())
         passage_id = table["passage_id"][row].as_py()
-        _stop(
+        stop(
             name,
             int(numbers[row]),
             f"the passage {passage_id!r} occurs twice for the query {query_ids[queries[row]]!r}",
         )
 
 
-def _stop(name: str, line: int, reason: str) -> NoReturn:
-    raise DatasetError(f"The run file {name} cannot be used: line {line}: {reason}.")
+def stop(name: str, line: int, reason: str, unit: str = "line") -> NoReturn:
+    """Raise an error that names the place in a run file."""
+    raise DatasetError(f"The run file {name} cannot be used: {unit} {line}: {reason}.")
+
+
+TREC = LineFormat(_parse, _reason)

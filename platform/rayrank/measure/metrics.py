@@ -93,12 +93,12 @@ _FAMILIES: Mapping[str, Callable[[int], Metric]] = {
 def parse(name: str) -> Metric:
     """Return the metric of a name as ir_measures writes it, such as RR@10 or nDCG@5."""
     family, cutoff = split_name(name)
-    # Families that need a cutoff are refused without one by the grammar of names.
+    # `split_name` refuses a family that needs a cutoff and has none.
     return _FAMILIES[family](cutoff)  # type: ignore[arg-type]
 
 
 METRICS: Mapping[str, Metric] = {name: parse(name) for name in ("MRR@10", "nDCG@10", "MAP", "P@10", "R@100", "R@1000")}
-"""The metrics that an evaluation reports in any case."""
+"""The metrics that every evaluation reports."""
 
 
 @dataclass(frozen=True)
@@ -134,13 +134,18 @@ class JudgedRows:
         if len(pairs) < qrels.num_rows:
             raise DatasetError("The judgments name the same passage twice for a query: keep one of them.")
         self._check_passages()
-        # A negative grade, such as spam's, is as good as 0 to every metric here.
+        # A negative grade, such as that of spam, counts as 0 in every metric here.
         grades = np.maximum(qrels["relevance"].to_numpy().astype(np.int64), 0)
         wanted = self._of_query * len(passages) + self._passage
         nearest = np.searchsorted(pairs, wanted).clip(max=len(pairs) - 1)
         self._grades = np.where(pairs[nearest] == wanted, grades[first_rows[nearest]], 0)
         best_first = np.lexsort((-grades, judged_query))
         self._ideal = GradedRanking(judged_query[best_first], grades[best_first], len(queries), relevant_from)
+
+    @property
+    def query_ids(self) -> list[str]:
+        """The queries with a judgment, in the order of their values."""
+        return self._queries.to_pylist()  # type: ignore[no-any-return]
 
     def measure(self, scores: NDArray[np.floating], metrics: Mapping[str, Metric] = METRICS) -> PerQuery:
         """Measure the ranking by these scores, one for each row of the run."""
@@ -152,7 +157,7 @@ class JudgedRows:
         ranking = GradedRanking(self._of_query[order], self._grades[order], len(self._queries), self._relevant_from)
         values = {name: metric(ranking, self._ideal) for name, metric in metrics.items()}
         without = len(self._queries) - len(np.unique(self._of_query))
-        return PerQuery(self._queries.to_pylist(), values, num_without_results=without)
+        return PerQuery(self.query_ids, values, num_without_results=without)
 
     def _check_passages(self) -> None:
         order = np.lexsort((self._passage, self._of_query))

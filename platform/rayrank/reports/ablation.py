@@ -1,7 +1,6 @@
 """The ablation: rows measured on the same queries, each compared with the full model."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -122,7 +121,7 @@ def ablate(
 def _reference(variants: Sequence[Variant], reference: str) -> Variant:
     names = [variant.name for variant in variants]
     if len(set(names)) != len(names):
-        raise ConfigError(f"The rows {', '.join(names)} name one twice: give every row its own name.")
+        raise ConfigError(f"Two of the rows {', '.join(names)} have the same name: give every row its own name.")
     if reference not in names:
         raise ConfigError(f"The reference row {reference!r} is not among the rows: name one of {', '.join(names)}.")
     full = variants[names.index(reference)]

@@ -26,7 +26,7 @@ MAX_REFERENCE_WORDS = 1_000_000
 TYPICAL_SHOWN = 20
 """Typical words that a report names."""
 TYPICAL_RATIO = 10.0
-"""A typical word is at least so many times as frequent as in the reference, which excludes "you" and "is"."""
+"""A typical word is at least this many times as frequent as in the reference, which excludes "you" and "is"."""
 
 FAR = 0.2
 """Share of differing words beyond chance, about half of the paper's figure, from which pre-training may pay."""
@@ -138,8 +138,8 @@ def findings(result: Comparison, reference: str) -> list[str]:
     """Return the comparison as lines of text; `reference` names what the corpus was compared with."""
     lines = [
         f"{result.share:.1%} of the corpus's {result.compared:,} most frequent words are not among the "
-        f"{result.compared:,} of {reference}; words drawn from it would differ by {result.by_chance:.1%}, MS MARCO's "
-        f"did by 44.3 % from BERT's pre-training corpora in the DR-BERT paper",
+        f"{result.compared:,} of {reference}; for a sample of {reference} of the same size it would be "
+        f"{result.by_chance:.1%}; the DR-BERT paper finds 44.3 % for MS MARCO against BERT's pre-training corpora",
         f"the words of the reference's list make up {result.covered:.1%} of the running text; the last word of the "
         f"corpus's list occurs {result.min_count:,} times",
         f"{'most typical of the corpus':<28}{'times':>10}{'rank':>8}{'reference':>12}{'ratio':>10}",

@@ -1,90 +1,139 @@
-"""Interpolate: a combiner that adds the scores of two runs of the same candidates, each scaled to 0-1 in a query."""
+"""Interpolate: a combiner that adds the scores of several runs, each normalised in a query."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from rayrank.core import flow
 from rayrank.core.config import PipelineConfig
-from rayrank.core.errors import StorageError
-from rayrank.core.run_kinds import RunInMaking, RunKind, RunSettings
+from rayrank.core.run_kinds import RunInMaking
 from rayrank.measure.metrics import Measure
-from rayrank.scores.interpolation import Interpolation
+from rayrank.runs.combiner import Combiner, CombinerSettings, split_rows
+from rayrank.scores.interpolation import Interpolation, Normalization, Weights, WeightSearch
 
 TUNED_ON = "dev"
 
 
-class InterpolateSettings(RunSettings):
-    """Which two runs are added, and how much the second one counts."""
+class InterpolateSettings(CombinerSettings):
+    """Which runs are added, and how much each of them counts."""
 
-    of: tuple[str, str]
-    weight: float | None = Field(
-        default=None, ge=0, le=1, description="of the second run; the weight that is best on dev if empty"
+    weight: float | tuple[float, ...] | None = Field(
+        default=None,
+        description="of the second of two runs, or a list with the weight of each run; the best on dev if empty",
+    )
+    normalize: Normalization = Field(
+        default="min-max", description="what makes scores comparable: their range, their spread or only their order"
     )
 
+    @field_validator("weight", mode="before")
+    @classmethod
+    def _one_per_run(cls, value: Any, info: ValidationInfo) -> float | tuple[float, ...] | None:
+        if value is None:
+            return None
+        num_runs = len(info.data.get("of", ()))
+        weights = tuple(value) if isinstance(value, list | tuple) else (value,)
+        try:
+            found = tuple(float(each) for each in weights)
+        except (TypeError, ValueError):
+            found = (-1.0,)
+        if not all(0 <= each <= 1 for each in found):
+            raise ValueError("a weight is a number from 0 to 1")
+        if not isinstance(value, list | tuple) and num_runs <= 2:
+            return found[0]
+        if len(found) != num_runs or not any(found):
+            raise ValueError(f"{num_runs} runs need a list of {num_runs} weights, at least one of them above 0")
+        return found
 
-class Interpolate(RunKind):
-    """Scores (1 - weight) * first + weight * second. Its manifest has the weight, and dev's figure at every weight.
+    def weights(self) -> Weights | None:
+        """Return a weight for each run, which add up to 1; None if dev decides."""
+        if isinstance(self.weight, tuple):
+            return tuple(weight / sum(self.weight) for weight in self.weight)
+        return None if self.weight is None else (1 - self.weight, self.weight)
 
-    Half of the dev queries get the weight that is best for the other half, so that figures on dev are not flattered.
+
+class Interpolate(Combiner):
+    """The weighted sum of the runs' normalised scores, for every passage that one of the runs has.
+
+    A passage that a run does not have gets 0 from it, or the run's lowest score in the query if z-scores are added.
+    The manifest has the weight, and dev's figure at every weight of two runs. Half of the dev queries get the weight
+    that is best for the other half, so that figures on dev are not flattered.
     """
 
+    version = 2
     Settings = InterpolateSettings
-
-    def inputs(self, settings: InterpolateSettings, config: PipelineConfig) -> tuple[str, ...]:
-        return ("corpus",)
 
     def key(self, settings: InterpolateSettings, config: PipelineConfig) -> dict[str, Any]:
         metric = {"metric": config.training.metric} if settings.weight is None else {}
         return {**super().key(settings, config), **metric}
 
     def is_worth_making(self, settings: InterpolateSettings, config: PipelineConfig) -> bool:
-        return settings.weight is not None or not _without_scores(settings, config)
+        has_all_scores = len(_with_scores(settings, config)) == len(settings.of)
+        return settings.weight is not None or has_all_scores or self.is_first_stage(settings, config)
 
     def make(self, run: RunInMaking) -> dict[str, Any]:
-        splits = {split: _pairs(run, split) for split in run.splits if run.has(run.settings.of[0], split)}
-        weight, search = run.settings.weight, None
-        if weight is None and not _without_scores(run.settings, run.config) and TUNED_ON in splits:
-            judgments = run.store.require("corpus", run.config).read_table("judgments.parquet")
-            qrels = judgments.filter(pc.equal(judgments["split"], TUNED_ON))
-            search = splits[TUNED_ON].search(qrels, Measure.of(run.config))
-            weight = search.best()
-        weight = weight or 0.0
-        for split, pairs in splits.items():
-            run.write(split, pairs.run(weight, search.cross_fitted() if search and split == TUNED_ON else None))
-        curve = search.curve() if search else {}
-        measured = {f"{each:.2f}": value for each, value in curve.items()}
-        return {"weight": weight, run.config.training.metric: measured, "findings": [_finding(run, weight, curve)]}
+        settings, config = run.settings, run.config
+        depth, is_first_stage = self.depth(settings, config), self.is_first_stage(settings, config)
+        among = _with_scores(settings, config)
+        search = _search(run) if settings.weight is None and len(among) > 1 else None
+        weights = settings.weights() or _alone(settings, among)
+        own: dict[str, Weights] = {}
+        if search:
+            weights, own = search.best(among), search.cross_fitted(among)
+
+        def combine(tables: Sequence[pa.Table], split: str) -> pa.Table:
+            pairs = Interpolation(tables, settings.normalize)
+            return pairs.run(weights, own if split == TUNED_ON else None, depth, is_first_stage)
+
+        facts = self.combine(run, combine)
+        curve = search.curve() if search and len(weights) == 2 else {}
+        return {
+            **facts,
+            "weight": weights[1] if len(weights) == 2 else list(weights),
+            config.training.metric: {f"{weight:.2f}": value for weight, value in curve.items()},
+            "findings": [_finding(run, weights, search), *facts["findings"]],
+        }
 
 
-def _without_scores(settings: InterpolateSettings, config: PipelineConfig) -> str:
-    """Return the title of a run whose scores carry no information, if one of the two is such a run."""
-    kinds = {name: flow.run_named(name, config)[2] for name in settings.of}
-    return next((flow.title(name, config) for name, kind in kinds.items() if not kind.has_scores), "")
+def _with_scores(settings: InterpolateSettings, config: PipelineConfig) -> list[int]:
+    """Return the places of the runs whose scores carry information."""
+    return [place for place, name in enumerate(settings.of) if flow.run_named(name, config)[2].has_scores]
 
 
-def _pairs(run: RunInMaking, split: str) -> Interpolation:
-    names = run.settings.of
-    first, second = (run.rows(name, split) for name in names)
-    if not all(first[column].equals(second[column]) for column in ("query_id", "passage_id")):
-        raise StorageError(
-            f"The runs {names[0]} and {names[1]} rank different candidates in {split}: interpolate runs of the same "
-            f"candidates, or delete the folder of one of them and start again."
+def _alone(settings: InterpolateSettings, among: Sequence[int]) -> Weights:
+    """Return all weight for the first run with scores."""
+    return tuple(float(place == [*among, 0][0]) for place in range(len(settings.of)))
+
+
+def _search(run: RunInMaking) -> WeightSearch | None:
+    """Return the search for weights on dev; None if no run has rows there."""
+    if TUNED_ON not in run.splits or not any(map(len, rows := split_rows(run, TUNED_ON))):
+        return None
+    judgments = run.store.require("corpus", run.config).read_table("judgments.parquet")
+    qrels = judgments.filter(pc.equal(judgments["split"], TUNED_ON))
+    return Interpolation(rows, run.settings.normalize).search(qrels, Measure.of(run.config))
+
+
+def _finding(run: RunInMaking, weights: Weights, search: WeightSearch | None) -> str:
+    titles = [flow.title(name, run.config) for name in run.settings.of]
+    shares = ", ".join(f"{title} {weight:.2f}" for title, weight in zip(titles, weights, strict=True))
+    if search:
+        share = f"{titles[1]} has the weight {weights[1]:.2f}" if len(weights) == 2 else f"the weights {shares}"
+        alone = ", ".join(
+            f"{title} alone {'has ' if not place else ''}{search.mean(search.alone(place)):.4f}"
+            for place, title in enumerate(titles)
         )
-    return Interpolation(first, second)
-
-
-def _finding(run: RunInMaking, weight: float, curve: dict[float, float]) -> str:
-    first, second = (flow.title(name, run.config) for name in run.settings.of)
-    if curve:
-        metric = run.config.training.metric
-        return (
-            f"{run.name}: {second} has the weight {weight:.2f}, which is best on {TUNED_ON}: {metric} "
-            f"{curve[weight]:.4f}; {first} alone has {curve[0.0]:.4f}, {second} alone {curve[1.0]:.4f}"
-        )
+        best = f"{run.config.training.metric} {search.mean(weights):.4f}; {alone}"
+        return f"{run.name}: {share}, which {'is' if len(weights) == 2 else 'are'} best on {TUNED_ON}: {best}"
     if run.settings.weight is not None:
-        return f"{run.name}: {second} has the weight {weight:g}, as runs.{run.name}.weight says"
-    if unscored := _without_scores(run.settings, run.config):
+        share = f"{titles[1]} has the weight {weights[1]:g}" if len(weights) == 2 else f"the weights {shares}"
+        return f"{run.name}: {share}, as runs.{run.name}.weight says"
+    scored = _with_scores(run.settings, run.config)
+    unscored = ", ".join(title for place, title in enumerate(titles) if place not in scored)
+    first = titles[weights.index(1.0)]
+    if unscored:
         return f"{run.name}: {first} alone, since {unscored} has no scores"
-    return f"{run.name}: {first} alone, for want of {TUNED_ON} candidates to find the weight of {second} on"
+    others = " and ".join(title for title in titles if title != first)
+    return f"{run.name}: {first} alone, since no {TUNED_ON} candidates exist to tune the weight of {others} on"

@@ -1,4 +1,4 @@
-"""One run made: its kind writes rows, this module gives it what it reads and finishes the artifact."""
+"""Makes one run: its kind writes the rows; this module provides the inputs and finishes the artifact."""
 
 import time
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def make_run(node: str, config: PipelineConfig, store: Store) -> Artifact:
 
 
 def read_run(artifact: Artifact, split: str) -> Iterator[pa.Table]:
-    """Yield the rows of one split, a file at a time; where a query is in several, the first holds its best."""
+    """Yield the rows of one split, a file at a time; if a query is in several, the first has its best rows."""
     return map(artifact.read_table, artifact.names(split))
 
 
@@ -36,7 +36,7 @@ def held_out(corpus: Artifact) -> list[str]:
 
 
 class Making:
-    """A run while its kind makes it (`core.run_kinds.RunInMaking`)."""
+    """A run that is being made, as its kind sees it (`core.run_kinds.RunInMaking`)."""
 
     def __init__(self, node: str, config: PipelineConfig, store: Store) -> None:
         found = flow.run_of(node)
@@ -47,7 +47,10 @@ class Making:
 
     @property
     def splits(self) -> list[str]:
-        return ["train"] if self._train else held_out(self.store.require("corpus", self.config))
+        corpus = self.store.require("corpus", self.config)
+        if flow.is_first_stage(self.name, self.config):
+            return list(corpus.manifest["splits"])
+        return ["train"] if self._train else held_out(corpus)
 
     def source(self, name: str) -> Artifact:
         """Return the artifact of a run that this one reads, on the same splits."""
@@ -58,7 +61,7 @@ class Making:
         return bool(self.source(name).names(split))
 
     def rows(self, name: str, split: str) -> pa.Table:
-        """Return the rows of another run as they are stored: all runs of the same candidates have the same order."""
+        """Return another run's rows in stored order."""
         return pa.concat_tables(read_run(self.source(name), split))
 
     def read(self, name: str, split: str) -> pa.Table:

@@ -27,11 +27,13 @@ class ProvidedSettings(RunSettings):
 
 
 class Provided(RunKind):
-    """All candidates of the dataset's own files. MS MARCO shuffled its files, so `candidates.depth` cuts none."""
+    """All candidates of the dataset's own files. MS MARCO shuffled its files, so `candidates.depth` does not apply."""
 
     Settings = ProvidedSettings
-    is_first_stage = True
     has_scores = False
+
+    def is_first_stage(self, settings: ProvidedSettings, config: PipelineConfig) -> bool:
+        return True
 
     def inputs(self, settings: ProvidedSettings, config: PipelineConfig) -> tuple[str, ...]:
         return ("corpus",)
@@ -48,7 +50,7 @@ def write_provided(config: PipelineConfig, corpus: Artifact, artifact: Artifact)
     problems = Problems(config.dataset)
     queries = corpus.read_table("queries.parquet", ["query_id", "split"])
     splits = dict(zip(queries["query_id"].to_pylist(), queries["split"].to_pylist(), strict=True))
-    # The ids alone, read once.
+    # Only the ids, read once for all chunks.
     known = pa.concat_arrays(
         [batch.column(0) for name in corpus.manifest["shards"] for batch in corpus.batches(name, ["passage_id"])]
     )

@@ -1,4 +1,4 @@
-"""Rerank: the candidates of another run under the scores of a trained model."""
+"""Rerank: the candidates of another run, scored by a trained model."""
 
 from typing import Any
 
@@ -18,18 +18,18 @@ class RerankSettings(RunSettings):
 
 
 class Rerank(RunKind):
-    """Scores by a model of one of the training phases."""
+    """The candidates of another run, scored by the model of a training phase."""
 
     Settings = RerankSettings
 
     def inputs(self, settings: RerankSettings, config: PipelineConfig) -> tuple[str, ...]:
-        able = [name for name, stage in flow.STAGES.items() if stage.scores_pairs]
-        if settings.model not in able:
-            raise ConfigError(f"A run's model={settings.model} cannot be used: choose one of {', '.join(able)}.")
+        allowed = [name for name, stage in flow.STAGES.items() if stage.scores_pairs]
+        if settings.model not in allowed:
+            raise ConfigError(f"A run's model={settings.model} cannot be used: choose one of {', '.join(allowed)}.")
         return (*flow.pair_inputs(config), settings.model)
 
     def make(self, run: RunInMaking) -> dict[str, Any]:
-        # Importing torch takes seconds, and the settings of runs are read before it is needed.
+        # Imported late: torch takes seconds to load, and the settings of runs are read without it.
         from rayrank.runs.scoring import score
 
         return score(run)

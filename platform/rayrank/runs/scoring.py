@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
@@ -31,22 +30,22 @@ from rayrank.text.words import word_table
 from rayrank.training.data import inputs_of, tokenizer_of
 
 PAIRS = 50_000
-"""Pairs a file, seconds on a GPU: a kill loses those being scored, and at worst those being written."""
+"""Pairs per file, scored within seconds on a GPU; a killed worker loses only files being scored or written."""
 
-FIRST = 32
-"""Pairs that are scored before the clock runs."""
+WARM_UP_PAIRS = 32
+"""Pairs that are scored before the time is measured."""
 
 WORTH_COMPILING = 60.0
-"""Seconds that what is left must take at least: on a GPU compiling took nine, and what followed a sixth less, with
-FlexAttention; since then what is not compiled is faster."""
+"""Compile layers if the remaining pairs would take more seconds than this. With FlexAttention, compiling took nine
+seconds on a GPU and saved a sixth of the rest; layers that are not compiled have become faster since."""
 
 
 def score(run: RunInMaking) -> dict[str, Any]:
-    """Write the candidates of a run under its model's scores and return the facts; `rank` stays the first stage's."""
+    """Write the candidates of a run with its model's scores and return the facts; `rank` stays the first stage's."""
     config, candidates = run.config, run.source(run.settings.of)
     items = _items(candidates, run.splits)
     start_ray()
-    actors, cpus, gpus = _pool(config.resources)
+    actors, cpus, gpus = actor_pool(config.resources)
     totals, left = {"num_candidates": 0, "score_seconds": 0.0}, sum(item["count"] for item in items)
     arguments = {
         "artifact": run.artifact,
@@ -68,7 +67,7 @@ def score(run: RunInMaking) -> dict[str, Any]:
 
 
 class PairScorer(PartitionWorker):
-    """Holds the model and the corpus's ids, and scores a slice of a candidates file a call."""
+    """Holds the model and the corpus's ids, and scores one slice of a candidates file per call."""
 
     calls = 2
 
@@ -78,7 +77,7 @@ class PairScorer(PartitionWorker):
         self._artifact, self._candidates = artifact, candidates
         self._inputs = inputs_of(config, store, {})
         self._rows = PairLookup(self._inputs.data.query_ids, self._inputs.data.passage_ids)
-        # Slices of a file come one after another.
+        # Cached, because the slices of a file come one after another.
         self._file = lru_cache(maxsize=1)(self._read)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if device.type == "cpu":
@@ -89,7 +88,7 @@ class PairScorer(PartitionWorker):
         reranker = load_reranker(store.require(model, config), config.strm, words).to(device)
         to_bfloat16(reranker)
         self._scorer, self._rates, self._is_compiled = Scorer(reranker, self._inputs.texts), list[float](), False
-        # One thread has the device; while it scores a slice, the calls write the last one and prepare the next.
+        # One thread uses the device; while it scores a slice, the calls write the previous one and prepare the next.
         self._device = ThreadPoolExecutor(max_workers=1)
 
     def make(self, item: dict[str, Any]) -> dict[str, Any]:
@@ -107,17 +106,17 @@ class PairScorer(PartitionWorker):
         return facts
 
     def _read(self, file: str) -> tuple[pa.Table, Rows]:
-        """Return the pairs of a file, and where each query's begin."""
+        """Return the pairs of a file and the row at which each query begins, followed by the number of rows."""
         rows = self._candidates.read_table(file, ["query_id", "passage_id", "rank"])
         _, of_query = by_query(rows)
         return rows, np.append(np.flatnonzero(np.diff(of_query, prepend=-1)), len(rows))
 
     def _score(self, queries: Rows, passages: Rows, left: float) -> tuple[NDArray[np.float32], float]:
         if not self._rates:
-            # Kernels are loaded once; that is not what scoring costs.
-            self._scorer(queries[:FIRST], passages[:FIRST])
+            # Loading kernels takes time once and is not part of the cost of scoring.
+            self._scorer(queries[:WARM_UP_PAIRS], passages[:WARM_UP_PAIRS])
         started = time.monotonic()
-        # The first slice may still wait for kernels of other shapes, so its rate says nothing of the others.
+        # The first slice may still wait for kernels of other shapes, so its rate is not representative.
         if not self._is_compiled and left > WORTH_COMPILING * max(self._rates[1:], default=math.inf):
             compile_for_scoring(self._scorer.model)
             self._is_compiled = True
@@ -130,8 +129,7 @@ class PairScorer(PartitionWorker):
 def _items(candidates: Artifact, splits: list[str]) -> list[dict[str, Any]]:
     items = []
     for file in [file for split in splits for file in candidates.names(split)]:
-        with candidates.open(file) as stream:
-            num_rows = pq.read_metadata(stream).num_rows
+        num_rows = candidates.num_rows(file)
         for number, start in enumerate(range(0, num_rows, PAIRS)):
             name = file.replace(".parquet", f"-{number:04d}.parquet")
             items.append({"name": name, "file": file, "start": start, "count": min(PAIRS, num_rows - start)})
@@ -139,13 +137,13 @@ def _items(candidates: Artifact, splits: list[str]) -> list[dict[str, Any]]:
 
 
 def _whole_queries(rows: pa.Table, begins: Rows, start: int, count: int) -> pa.Table:
-    """Return the queries that begin within a range of rows, each to its end."""
+    """Return all rows of the queries whose first row is in a range."""
     first, last = np.searchsorted(begins, [start, start + count])
     return rows.slice(begins[first], begins[last] - begins[first])
 
 
-def _pool(resources: ResourcesConfig) -> tuple[int, int, float]:
-    """Return how many actors, and the cores and GPUs of each."""
+def actor_pool(resources: ResourcesConfig) -> tuple[int, int, float]:
+    """Return the number of actors, and the cores and GPUs of each."""
     there = cluster_gpus()
     gpus = resources.train_gpus if resources.train_gpus is not None else min(1.0, there)
     nodes = node_cpus()

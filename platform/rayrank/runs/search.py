@@ -1,9 +1,8 @@
 """Search: a first stage that asks a Lucene index for the passages of every query, ranked by BM25."""
 
 import json
-from typing import Any
+from typing import Any, Literal
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
@@ -12,40 +11,62 @@ from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.core.artifacts import Artifact
 from rayrank.core.config import IndexConfig, PipelineConfig
 from rayrank.core.progress import progress
-from rayrank.core.records import UNJUDGED
-from rayrank.core.run_kinds import RunInMaking, RunKind, RunSettings
-from rayrank.retrieval.lucene import Bm25, Searcher
+from rayrank.core.run_kinds import FirstStageSettings, RunInMaking, RunKind, depth_of
+from rayrank.retrieval.lucene import Bm25, Rm3, Searcher
+from rayrank.runs.query_parts import query_parts
+
+INDEXES = {"plain": "index", "deepct": "deepct_index", "doc2query": "doc2query_index"}
+"""The stage that builds each index. Those of DeepCT and doc2query have the document vectors that RM3 needs."""
 
 
-class SearchSettings(RunSettings):
-    """BM25's parameters. Lucene applies them while it searches, so that another k1 rebuilds no index."""
+class SearchSettings(FirstStageSettings):
+    """BM25's and RM3's parameters. Lucene applies them while it searches, so another k1 needs no new index."""
 
+    index: Literal["plain", "deepct", "doc2query"] = Field(
+        default="plain",
+        description="plain: the passages; deepct: their words as often as DeepCT's weights say; doc2query: the "
+        "passages with the queries that a model predicts for them",
+    )
     k1: float = Field(default=0.9, ge=0)
     b: float = Field(default=0.4, ge=0, le=1)
+    rm3: bool = Field(default=False, description="expand each query with words of the passages it finds first (RM3)")
+    rm3_terms: int = Field(default=10, ge=1, description="words that a query is expanded with")
+    rm3_passages: int = Field(default=10, ge=1, le=50, description="passages that these words are taken from")
+    rm3_weight: float = Field(default=0.5, ge=0, le=1, description="weight of the original query")
     partition_queries: int = Field(
         default=1000, ge=1, description="queries in one file; a restart searches again for the unfinished files"
     )
 
 
 class Search(RunKind):
-    """The top `candidates.depth` passages of every query."""
+    """The best passages of every query."""
 
     Settings = SearchSettings
-    is_first_stage = True
+
+    def is_first_stage(self, settings: SearchSettings, config: PipelineConfig) -> bool:
+        return True
 
     def inputs(self, settings: SearchSettings, config: PipelineConfig) -> tuple[str, ...]:
-        return ("index",)
+        return (_index(settings),)
 
     def key(self, settings: SearchSettings, config: PipelineConfig) -> dict[str, Any]:
-        return {**super().key(settings, config), "depth": config.candidates.depth}
+        chosen = {**super().key(settings, config), "depth": depth_of(settings, config)}
+        # The index is an input, and RM3's settings matter only if it is used.
+        return {
+            name: value
+            for name, value in chosen.items()
+            if name != "index" and (settings.rm3 or not name.startswith("rm3"))
+        }
 
     def make(self, run: RunInMaking) -> dict[str, Any]:
-        config, settings, index = run.config, run.settings, run.store.require("index", run.config)
-        items, skipped = _partitions(run.store.require("corpus", config), settings.partition_queries)
+        config, settings = run.config, run.settings
+        index = run.store.require(_index(settings), config)
+        items, skipped = query_parts(run.store.require("corpus", config), settings.partition_queries)
         start_ray()
         threads = threads_on_a_node(config.resources.search_threads, "resources.search_threads")
         actors = config.resources.search_actors or max(1, sum(cpus // threads for cpus in node_cpus()))
-        ranking = Bm25(settings.k1, settings.b, config.candidates.depth)
+        rm3 = Rm3(settings.rm3_terms, settings.rm3_passages, settings.rm3_weight) if settings.rm3 else None
+        ranking = Bm25(settings.k1, settings.b, depth_of(settings, config), rm3)
         arguments = {
             "artifact": run.artifact, "index": index, "analysis": config.index, "ranking": ranking, "threads": threads,
         }  # fmt: skip
@@ -59,8 +80,13 @@ class Search(RunKind):
         return {**totals, "num_unjudged_skipped": skipped}
 
 
+def _index(settings: SearchSettings) -> str:
+    """Return the stage that builds the index of a run."""
+    return "rm3_index" if settings.rm3 and settings.index == "plain" else INDEXES[settings.index]
+
+
 class PartitionSearcher(PartitionWorker):
-    """Holds one JVM with the index open and answers a partition of queries a call."""
+    """Holds one JVM with the index open and answers one partition of queries per call."""
 
     def __init__(self, artifact: Artifact, index: Artifact, analysis: IndexConfig, ranking: Bm25, threads: int) -> None:
         self._artifact, self._threads = artifact, threads
@@ -75,27 +101,3 @@ class PartitionSearcher(PartitionWorker):
         }
         self._artifact.write_table(item["name"], found.replace_schema_metadata({FACTS: json.dumps(facts).encode()}))
         return facts
-
-
-def _partitions(corpus: Artifact, size: int) -> tuple[list[dict[str, Any]], int]:
-    """Return files of `size` queries, and how many queries are left out: those without a judgment and a split."""
-    queries = corpus.read_table("queries.parquet", ["query_id", "split", "text"])
-    judged = corpus.read_table("judgments.parquet", ["query_id"])["query_id"]
-    held_out = pc.invert(pc.is_in(queries["split"], value_set=pa.array(["train", UNJUDGED])))
-    useful = pc.or_(held_out, pc.is_in(queries["query_id"], value_set=judged.combine_chunks()))
-    skipped = len(queries)
-    queries = queries.filter(useful)
-    skipped -= len(queries)
-    items: list[dict[str, Any]] = []
-    for split in sorted(pc.unique(queries["split"]).to_pylist()):
-        rows = queries.filter(pc.equal(queries["split"], split))
-        for number, start in enumerate(range(0, len(rows), size)):
-            part = rows.slice(start, size)
-            items.append(
-                {
-                    "name": f"{split}/part-{number:05d}.parquet",
-                    "query_ids": part["query_id"].to_pylist(),
-                    "texts": part["text"].to_pylist(),
-                }
-            )
-    return items, skipped

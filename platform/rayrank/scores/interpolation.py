@@ -1,20 +1,21 @@
-"""Linear interpolation of a model's scores with the first stage's, whose exact word matches a small model can miss."""
+"""Linear interpolation of several runs' scores: what one run misses, such as exact word matches, another may find."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rayrank.core.records import CANDIDATES
-from rayrank.data.rows import by_query
 from rayrank.measure.metrics import JudgedRows, Measure, parse
+from rayrank.scores.union import Ints, Scores, Union, Values
 
 WEIGHTS = tuple(step / 20 for step in range(21))
-"""Weights of the first stage to choose from; a few thousand queries cannot distinguish finer steps."""
+"""The weights of a run to choose from; a few thousand queries cannot distinguish finer steps."""
 
-Values = NDArray[np.float64]
+Weights = tuple[float, ...]
+"""One weight per run; they add up to 1."""
+Normalization = Literal["min-max", "z-score", "rank"]
 
 
 def interpolate(model: Values, first: Values, weight: float) -> Values:
@@ -23,63 +24,159 @@ def interpolate(model: Values, first: Values, weight: float) -> Values:
     return (1 - weight) * _min_max(model, one_query) + weight * _min_max(first, one_query)
 
 
-@dataclass(frozen=True)
 class WeightSearch:
-    """The metric of every judged query, in the order of `query_ids`, at each of WEIGHTS."""
+    """Finds the best weights on judged queries; each set of weights that is tried is measured once.
 
-    query_ids: list[str]
-    values: Values
-    """(weights, queries)"""
+    One run's weight after the other is set to the best of WEIGHTS, the others share the rest in the proportion they
+    had, and this is repeated until nothing gets better. For two runs this tries every weight.
+    """
 
-    def best(self, queries: slice = slice(None)) -> float:
-        """Return the weight with the highest mean over some of the queries; of ties the lowest."""
-        return WEIGHTS[int(self.values[:, queries].sum(axis=1).argmax())]
+    def __init__(self, query_ids: list[str], num_runs: int, measure: Callable[[Weights], Values]) -> None:
+        """Take the judged queries, and a function from weights to the metric of each of these queries."""
+        self.query_ids, self._num_runs, self._measure = query_ids, num_runs, measure
+        self._known: dict[Weights, Values] = {}
 
-    def cross_fitted(self) -> dict[str, float]:
-        """Return for each query the weight that is best for the half of the queries it is not in."""
-        halves = [self.best(slice(start, None, 2)) for start in (1, 0)]
+    def values(self, weights: Weights) -> Values:
+        """Return the metric of every judged query."""
+        if weights not in self._known:
+            self._known[weights] = self._measure(weights)
+        return self._known[weights]
+
+    def mean(self, weights: Weights) -> float:
+        """Return the mean over all judged queries."""
+        return float(self.values(weights).mean())
+
+    def alone(self, run: int) -> Weights:
+        """Return all weight for one run."""
+        return tuple(float(each == run) for each in range(self._num_runs))
+
+    def best(self, among: Sequence[int] | None = None, queries: slice = slice(None)) -> Weights:
+        """Return the weights with the highest mean over some of the queries; runs that are not `among` have none.
+
+        Of ties the lowest weight of the later run is taken.
+        """
+        among = range(self._num_runs) if among is None else among
+        found = self.alone(among[0])
+        last: Weights = ()
+        while found != last and len(among) > 1:
+            last = found
+            for run in [*among[1:], among[0]]:
+                tried = [found, *(_with_weight(found, run, weight, among) for weight in WEIGHTS)]
+                found = tried[int(np.argmax([self.values(each)[queries].sum() for each in tried]))]
+        return found
+
+    def cross_fitted(self, among: Sequence[int] | None = None) -> dict[str, Weights]:
+        """Return for each query the weights that are best for the half of the queries it is not in."""
+        halves = [self.best(among, slice(start, None, 2)) for start in (1, 0)]
         return {query_id: halves[index % 2] for index, query_id in enumerate(self.query_ids)}
 
     def curve(self) -> dict[float, float]:
-        """Return the mean at each weight."""
-        return dict(zip(WEIGHTS, self.values.mean(axis=1).tolist(), strict=True))
+        """Return the mean at each weight of the second of two runs."""
+        return {weight: self.mean(_with_weight(self.alone(0), 1, weight, (0, 1))) for weight in WEIGHTS}
 
 
 class Interpolation:
-    """A model's run and the first stage's, with the same pairs row by row, to be interpolated with any weight."""
+    """The union of several runs' candidates, normalised in each query, to be interpolated with any weights."""
 
-    def __init__(self, model: pa.Table, first: pa.Table) -> None:
-        self._run = model
-        self._queries, self._of_query = by_query(model)
-        self._model, self._first = (_min_max(table["score"].to_numpy(), self._of_query) for table in (model, first))
+    def __init__(self, runs: Sequence[pa.Table], normalize: Normalization = "min-max") -> None:
+        self._union, self._num_runs = Union.of(runs), len(runs)
+        self._values = [_normalised(self._union, run, normalize) for run in range(len(runs))]
 
-    def run(self, weight: float, query_weights: Mapping[str, float] | None = None) -> pa.Table:
-        """Return the model's run with interpolated scores; `query_weights` replaces the weight of single queries."""
-        weights = np.array([(query_weights or {}).get(query_id, weight) for query_id in self._queries])
-        scores = pa.array(self._scores(weights[self._of_query]), pa.float32())
-        return self._run.set_column(3, CANDIDATES.field("score"), scores).replace_schema_metadata(None)
+    def run(
+        self, weights: Weights, query_weights: Mapping[str, Weights] | None = None, depth: int | None = None,
+        best_first: bool = False,
+    ) -> pa.Table:  # fmt: skip
+        """Return the interpolated run; `query_weights` replaces the weights of single queries.
+
+        Equal scores are ordered by their rank in the run of the largest weight.
+        """
+        leading = sorted(range(self._num_runs), key=lambda run: -weights[run])
+        if not query_weights:
+            return self._union.table(self._scores(weights), leading, depth, best_first)
+        own = [query_weights.get(query_id, weights) for query_id in self._union.query_ids]
+        of_row = np.array(own, np.float64).reshape(-1, self._num_runs)[self._union.of_query]
+        return self._union.table(self._scores(of_row.T), leading, depth, best_first)
 
     def search(self, qrels: pa.Table, measure: Measure) -> WeightSearch:
-        """Measure the run at each weight."""
-        rows, metric = JudgedRows(qrels, self._run, measure.relevant_from), {measure.name: parse(measure.name)}
-        found = [rows.measure(self._scores(weight), metric) for weight in WEIGHTS]
-        return WeightSearch(found[0].query_ids, np.stack([each.values[measure.name] for each in found]))
+        """Return the search for the weights that are best by a measure."""
+        rows, metric = JudgedRows(qrels, self._union.pairs, measure.relevant_from), {measure.name: parse(measure.name)}
 
-    def _scores(self, weight: float | Values) -> NDArray[np.float32]:
-        return ((1 - weight) * self._model + weight * self._first).astype(np.float32)
+        def measured(weights: Weights) -> Values:
+            return rows.measure(self._scores(weights), metric).values[measure.name]
+
+        return WeightSearch(rows.query_ids, self._num_runs, measured)
+
+    def _scores(self, weights: Sequence[float] | Values) -> Scores:
+        total = np.zeros(len(self._union.of_query))
+        for weight, values in zip(weights, self._values, strict=True):
+            total += weight * values
+        return total.astype(np.float32)
 
 
-def _min_max(values: NDArray[np.floating], groups: NDArray[np.int64]) -> Values:
-    """Return values scaled to 0-1 within each group, all 0 in a group of equal values."""
-    number = int(groups.max(initial=-1)) + 1
-    # Divided by the largest magnitude first: the difference of two huge floats may overflow.
-    largest = np.ones(number)
-    np.maximum.at(largest, groups, np.abs(values))
-    small: Values = values / largest[groups]
-    lows, highs = np.full(number, np.inf), np.full(number, -np.inf)
-    np.minimum.at(lows, groups, small)
-    np.maximum.at(highs, groups, small)
+def _with_weight(weights: Weights, run: int, weight: float, among: Sequence[int]) -> Weights:
+    """Return weights with another weight of one run; the others share the rest as before, equally if they had none."""
+    others = [each for each in among if each != run]
+    total = sum(weights[each] for each in others)
+    rest = {each: weights[each] / total if total else 1 / len(others) for each in others}
+    # Rounded, so that the same weights reached in two ways are measured once.
+    return tuple(
+        round(weight if each == run else (1 - weight) * rest.get(each, 0.0), 9) for each in range(len(weights))
+    )
+
+
+def _normalised(union: Union, run: int, how: Normalization) -> Values:
+    """Return a run's normalised scores of all rows; a passage that it does not have gets the lowest value there is."""
+    rows = union.present(run)
+    groups, scores = union.of_query[rows], union.scores[run, rows]
+    found = np.zeros(len(union.of_query))
+    if how == "z-score":
+        values = _z_scores(scores, groups)
+        lowest = np.zeros(len(union.query_ids))
+        np.minimum.at(lowest, groups, values)
+        found = lowest[union.of_query]
+    elif how == "rank":
+        values = _min_max(-union.positions(run).astype(np.float64), groups)
+    else:
+        values = _min_max(scores, groups)
+    found[rows] = values
+    return found
+
+
+def _min_max(values: NDArray[np.floating], groups: Ints) -> Values:
+    """Return values scaled to 0-1 within each group.
+
+    Equal values are all 1: a passage that a run found counts more than one that it did not find, which has 0.
+    """
+    small, lows, highs = _small(values, groups)
     width = highs - lows
+    lows[width == 0] -= 1.0
     width[width == 0] = 1.0
     found: Values = (small - lows[groups]) / width[groups]
     return found
+
+
+def _z_scores(values: NDArray[np.floating], groups: Ints) -> Values:
+    """Return values minus their group's mean, divided by its standard deviation; all 0 in a group of equal values."""
+    small, lows, highs = _small(values, groups)
+    counts = np.maximum(np.bincount(groups, minlength=len(lows)), 1)
+    centred: Values = small - (np.bincount(groups, small, len(lows)) / counts)[groups]
+    deviation = np.sqrt(np.bincount(groups, centred**2, len(lows)) / counts)
+    # Rounding may leave a deviation where all values are equal.
+    equal = (lows == highs) | (deviation == 0)
+    deviation[equal] = 1.0
+    found: Values = np.where(equal[groups], 0.0, centred / deviation[groups])
+    return found
+
+
+def _small(values: NDArray[np.floating], groups: Ints) -> tuple[Values, Values, Values]:
+    """Return values divided by the largest magnitude of their group, and the lowest and highest of each group.
+
+    The difference of two huge floats may overflow.
+    """
+    number = int(groups.max(initial=-1)) + 1
+    largest, lows, highs = np.ones(number), np.full(number, np.inf), np.full(number, -np.inf)
+    np.maximum.at(largest, groups, np.abs(values))
+    small: Values = values / largest[groups]
+    np.minimum.at(lows, groups, small)
+    np.maximum.at(highs, groups, small)
+    return small, lows, highs

@@ -1,4 +1,4 @@
-"""Ablation: what each part of DR-BERT is worth, as rows that share every artifact they can (Table 1 of the paper)."""
+"""Ablation (Table 1 of the paper): how much each part of DR-BERT contributes; rows share artifacts where they can."""
 
 import hashlib
 import json
@@ -20,12 +20,12 @@ from rayrank.text.ragged import Ragged
 from rayrank.text.words import multi_piece_queries, word_table
 
 TRAINED = ("pretrain", "pointwise", "listwise")
-"""The stages whose device time a row costs, besides scoring the training candidates for the noise filter. What all
-rows share, and the evaluation itself, is not counted."""
+"""The stages that count towards a row's device seconds, as does scoring the training candidates for the noise filter.
+Other stages, and scoring held-out splits, do not count."""
 
 
 class RowSpec(NamedTuple):
-    """A row: what it changes in the full model's configuration, and the run it measures."""
+    """A row of the table: the settings it changes in the full model's configuration, and the run it measures."""
 
     name: str
     changes: Mapping[str, Any]
@@ -35,12 +35,12 @@ class RowSpec(NamedTuple):
 def full_run(config: PipelineConfig) -> str:
     """Return the run of the full model: the last one in the configuration that a trained model ranks."""
     if not (names := flow.rankers(config)):
-        raise ConfigError("The configuration has no run of kind rerank, so there is no model to take parts from.")
+        raise ConfigError("The configuration has no run of kind rerank, so there is no model to ablate.")
     return names[-1]
 
 
 def table_one(config: PipelineConfig) -> list[RowSpec]:
-    """Return the rows of the paper's Table 1, then one for every other run; of two equal rows only one."""
+    """Return the rows of the paper's Table 1, then one for every other run; of rows that measure the same only one."""
     first, full = config.candidates.first_stage, full_run(config)
     rows = [RowSpec(flow.title(first, config), {}, first), *_model_rows(config, full)]
     measured = {row.run for row in rows}
@@ -48,7 +48,7 @@ def table_one(config: PipelineConfig) -> list[RowSpec]:
         if name not in measured:
             rows.append(RowSpec(_combined_title(name, config, full), {}, name))
     last = next(row for row in rows if row.name == flow.title(full, config))
-    # Of two rows that measure the same, the full model is kept first, then the upper one.
+    # Of rows that measure the same, the full model is kept, or else the first.
     kept = {flow.key("evaluate", _configured(config, row, 0)): row.name for row in [*reversed(rows), last]}
     return [row for row in rows if row.name in kept.values()]
 
@@ -67,7 +67,7 @@ def _model_rows(config: PipelineConfig, full: str) -> list[RowSpec]:
     ]
     if settings[full].model != "listwise":
         return rows
-    # The paper's row without the pointwise phase has as many more epochs of lists.
+    # In the paper's row without the pointwise phase, the listwise phase is longer by the pointwise epochs.
     longer = {"listwise.start": "encoder", "listwise.epochs": config.listwise.epochs + config.pointwise.epochs}
     phases = [
         RowSpec("- pointwise", longer if config.listwise.start != "encoder" else {}, full),
@@ -78,11 +78,11 @@ def _model_rows(config: PipelineConfig, full: str) -> list[RowSpec]:
 
 
 def _combined_title(name: str, config: PipelineConfig, full: str) -> str:
-    """Return what to call a run in the table: an interpolation of the full model is named after what it adds."""
+    """Return the title of a run's row; an interpolation of the full model is titled by the run that it adds."""
     _, settings, kind = flow.run_named(name, config)
     read = kind.reads(settings)
     if settings.kind == "interpolate" and read[0] == full and not settings.title:
-        return f"+ {flow.title(read[1], config)} score"
+        return f"+ {', '.join(flow.title(each, config) for each in read[1:])} score"
     return flow.title(name, config)
 
 
@@ -97,12 +97,13 @@ def run(config: PipelineConfig, store: Store, rows: Sequence[RowSpec], seeds: Se
     splits = [name for name in ("dev", "test") if judged.get(name, {}).get("num_judgments")]
     if not splits:
         raise DatasetError(f"The dataset {config.dataset.source} has no judged dev or test queries to measure rows on.")
-    wanted = [("evaluate", _on(split, seeded)) for row in rows for seeded in configs[row.name] for split in splits]
+    every = [seeded for row in rows for seeded in configs[row.name]]
+    wanted = [("evaluate", _for_split(split, seeded)) for seeded in every for split in splits]
     make_all(wanted, store, parallel)
     variants = [
         Variant(
             row.name,
-            {split: [_per_query(_on(split, seeded), store) for seeded in configs[row.name]] for split in splits},
+            {split: [_per_query(_for_split(split, seeded), store) for seeded in configs[row.name]] for split in splits},
             device_seconds(configs[row.name], store),
         )
         for row in rows
@@ -113,7 +114,7 @@ def run(config: PipelineConfig, store: Store, rows: Sequence[RowSpec], seeds: Se
 
 
 def digest(config: PipelineConfig, rows: Sequence[RowSpec], seeds: Sequence[int]) -> str:
-    """Return a name for the table: the same for the same rows of the same results."""
+    """Return the name of the table's folder, a digest of the rows' names and the keys of their evaluations."""
     keys = [[row.name, [flow.key("evaluate", _configured(config, row, seed)) for seed in seeds]] for row in rows]
     return hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]
 
@@ -123,7 +124,7 @@ def _configured(config: PipelineConfig, row: RowSpec, seed: int) -> PipelineConf
     return varied(config, {**row.changes, **run, "training.seed": seed})
 
 
-def _on(split: str, config: PipelineConfig) -> PipelineConfig:
+def _for_split(split: str, config: PipelineConfig) -> PipelineConfig:
     return config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"split": split})})
 
 
@@ -134,8 +135,8 @@ def _per_query(config: PipelineConfig, store: Store) -> PerQuery:
 
 
 def device_seconds(configs: Sequence[PipelineConfig], store: Store) -> float:
-    """Return the mean over seeds of the device time of training a row from scratch, shared parts included; a share of
-    a GPU counts as that share."""
+    """Return the device seconds of training a row from scratch, as a mean over seeds; artifacts that rows share count
+    in each row, and a fraction of a GPU counts as that fraction."""
     total = 0.0
     for config in configs:
         for node in flow.plan("evaluate", config):
@@ -147,7 +148,7 @@ def device_seconds(configs: Sequence[PipelineConfig], store: Store) -> float:
 
 
 def _slices(config: PipelineConfig, store: Store) -> dict[str, set[str]]:
-    """Return the queries with and without a word of several pieces, STRM's home ground and the rest."""
+    """Return two sets of queries: with a word of several pieces, where STRM acts, and without."""
     corpus = store.require("corpus", config)
     queries = corpus.read_table("queries.parquet", ["query_id", "piece_ids"]).combine_chunks()
     table = word_table(load_tokenizer(corpus.local("tokenizer")))

@@ -35,7 +35,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
         say(f"dataset: {note}")
     problems = Problems(config.dataset)
     judged = read_judged(source, config.dataset.source, problems)
-    # Loaded here before any worker does: one that cannot be loaded is then one sentence.
+    # Loaded before any worker starts, so that a tokenizer that cannot be loaded is reported as one sentence.
     save_tokenizer(load_tokenizer(config.text.tokenizer), artifact)
     shards = _write_passages(config, artifact, source, problems)
     judged = _of_known_passages(artifact, shards, judged, problems)
@@ -48,7 +48,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     hidden = list(source.hidden())
     _write_judged(artifact, config.text, judged, hidden)
     if judged.num_same_text:
-        say(f"dataset: {judged.num_same_text:,} queries outside train have the text of a training query; kept")
+        say(f"dataset: {judged.num_same_text:,} queries outside train have the same text as a training query; kept")
     facts = {
         "num_passages": sum(num_rows(artifact, name) for name in shards),
         "shards": shards,
@@ -133,7 +133,7 @@ def _write_passages(config: PipelineConfig, artifact: Artifact, source: Source, 
 def _without_repeats(
     artifact: Artifact, names: list[str], num_passages: int, source: Source, problems: Problems
 ) -> list[str]:
-    """Return shards in which no passage id stands twice: those that hold repeats are replaced by copies without."""
+    """Return shards in which each passage id occurs once: a copy without repeats replaces a shard that has some."""
     repeated = repeated_rows(artifact, names, num_passages)
     if not source.repeats_passages:
         for name, rows in repeated.items():

@@ -1,4 +1,4 @@
-"""Evaluate: one run on one split, with intervals, and beside a baseline if one is named."""
+"""Evaluate: one run on one split, with intervals, and compared with a baseline if one is named."""
 
 import time
 from dataclasses import asdict
@@ -53,13 +53,13 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
 
 
 def run_names(run: str, baseline: str, config: PipelineConfig) -> tuple[str, str]:
-    """Return the names to show for two runs; files of the same name are called by as much of their path as differs."""
+    """Return the names to show for two runs; run files with equal stems are shown by file name, or else by path."""
     pairs = list(zip(_names(run or CANDIDATES, config), _names(baseline, config), strict=True))
     return next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
 
 
 def _names(run: str, config: PipelineConfig) -> list[str]:
-    """Return three names for a run, shortest first; a file never has the name of a run that the pipeline makes."""
+    """Return three names for a run, shortest first; a file is never shown under the name of a configured run."""
     if not run or flow.is_run(run, config):
         return [flow.run_named(run, config)[0] if run else ""] * 3
     names = [name for name in (Path(run).stem, Path(run).name) if name not in config.runs]
@@ -70,6 +70,8 @@ def _split(settings: EvaluateConfig, corpus: Artifact) -> str:
     splits = [name for name, counts in corpus.manifest["splits"].items() if counts["num_judgments"]]
     if settings.split in splits:
         return settings.split
+    if not splits:
+        raise ConfigError("No split of the dataset has judgments, so no run can be measured: add judgments.")
     preferred = [name for name in ("test", "dev") if name in splits]
     if settings.split or not preferred:
         wanted = settings.split or "test or dev"

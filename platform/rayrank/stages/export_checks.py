@@ -1,4 +1,4 @@
-"""What is exported besides the weights: calibration, weight of the first stage, golden pairs to check servers with."""
+"""What is exported besides the model: calibration, weight of the first stage, golden pairs to check servers with."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -64,11 +64,18 @@ def make_checks(
 
 
 def first_stage_weight(name: str, config: PipelineConfig, store: Store) -> float | None:
-    """Return the weight of the first stage's scores in an interpolation with a run; None if there is none."""
+    """Return the weight of the first stage's scores in the interpolation with a run, if there is one.
+
+    Endpoints normalise by minimum and maximum, so an interpolation of z-scores or ranks has no weight for them.
+    """
     for other, settings in config.runs.items():
-        if isinstance(settings, InterpolateSettings) and settings.of == (name, CANDIDATES):
-            found = store.find(flow.run_node(other, config), config)
-            return float(found.manifest["weight"]) if found else settings.weight
+        if not isinstance(settings, InterpolateSettings) or settings.of != (name, CANDIDATES):
+            continue
+        if settings.normalize == "min-max":
+            if found := store.find(flow.run_node(other, config), config):
+                return float(found.manifest["weight"])
+            weights = settings.weights()
+            return weights[1] if weights else None
     return None
 
 

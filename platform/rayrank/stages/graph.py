@@ -1,4 +1,4 @@
-"""Many configurations at once: every artifact they need is made once, as soon as its inputs are there."""
+"""Makes the artifacts of many configurations: each artifact once, as soon as its inputs exist."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ class Wanted(NamedTuple):
 
 
 def make_all(wanted: Sequence[tuple[str, PipelineConfig]], store: Store, parallel: int) -> None:
-    """Make what is wanted and all that it needs, at most `parallel` nodes at a time, on the cluster."""
+    """Make the wanted nodes and all their inputs on the cluster, at most `parallel` nodes at a time."""
     planned = [Wanted(node, config) for last, config in wanted for node in flow.plan(last, config)]
     everything = {each.place: each for each in planned}
     missing = {place: each for place, each in everything.items() if not store.find(*each)}
@@ -47,13 +47,13 @@ def make_all(wanted: Sequence[tuple[str, PipelineConfig]], store: Store, paralle
             done, _ = ray.wait(list(running), timeout=5.0)
             for task in done:
                 running.pop(task)
-                _result(task)
+                _raise_failure(task)
             names = sorted(each.node.removeprefix(flow.RUN) for each in running.values())
             advance(len(done), f"now {', '.join(names)}" if names else "")
 
 
 def _ready(missing: dict[Place, Wanted], making: set[Place]) -> list[Place]:
-    """Return what has all its inputs, in the order it was asked for."""
+    """Return the missing nodes whose inputs all exist, in the order given."""
     waiting = missing.keys() | making
     return [
         place
@@ -62,13 +62,13 @@ def _ready(missing: dict[Place, Wanted], making: set[Place]) -> list[Place]:
     ]
 
 
-# No cores of its own: it waits for the actors and workers that the node's work starts.
+# This task reserves no core: it waits for the actors and workers that make the node.
 @ray.remote(num_cpus=0, max_retries=0)
 def _make(node: str, config: PipelineConfig, store: Store) -> None:
     make(node, config, store)
 
 
-def _result(task: Any) -> None:
+def _raise_failure(task: Any) -> None:
     try:
         ray.get(task)
     except ray.exceptions.RayTaskError as error:

@@ -1,4 +1,4 @@
-"""Listwise: lists of positives and negatives, without the candidates that the noise filter removes."""
+"""Listwise: a model trained on lists of positives and negatives, without candidates that the noise filter removes."""
 
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig

@@ -1,4 +1,4 @@
-"""One way to make any node of the flow: a stage by its module, a run by its kind."""
+"""Makes any node of the flow: a stage by its module, a run by its kind."""
 
 from importlib import import_module
 
@@ -8,7 +8,7 @@ from rayrank.core.config import PipelineConfig
 
 
 def make(name: str, config: PipelineConfig, store: Store) -> Artifact:
-    """Return the artifact of a stage or a run, made of artifacts that exist already."""
+    """Return the artifact of a stage or a run; make it if it is missing, from inputs that must exist."""
     node = flow.node(name, config)
     if flow.run_of(node):
         from rayrank.runs.making import make_run

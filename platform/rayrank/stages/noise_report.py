@@ -1,4 +1,4 @@
-"""Noise report: what the threshold takes out of the training lists, for a person who has to choose one."""
+"""Noise report: what the noise threshold removes from the training candidates, to help a person choose a threshold."""
 
 import time
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def _of_train(judgments: pa.Table) -> pa.Table:
 
 
 def _parts(scores: Artifact, scattered: bool) -> Iterator[pa.Table]:
-    """Yield the scored rows, all rows of a query in one table; in a dataset's own files they may be scattered."""
+    """Yield the scored rows, all rows of a query in one table; files of a dataset may scatter them."""
     tables = read_run(scores, "train")
     yield from [pa.concat_tables(tables)] if scattered else tables
 

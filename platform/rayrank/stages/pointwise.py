@@ -1,4 +1,4 @@
-"""Pointwise: is a passage relevant, one pair at a time, with the query's type."""
+"""Pointwise: a model that classifies one pair at a time as relevant or not, with the query's type."""
 
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig

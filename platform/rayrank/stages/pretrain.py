@@ -1,4 +1,4 @@
-"""Pretrain: masked words and next sentences on the corpus, before any judgment is used."""
+"""Pretrain: an encoder trained on masked words and next sentences of the corpus, without judgments."""
 
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig

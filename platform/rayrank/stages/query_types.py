@@ -1,4 +1,4 @@
-"""Query types: one a query, the dataset's own label or a prediction."""
+"""Query types: for each query the dataset's own label or a prediction."""
 
 import time
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from rayrank.core.progress import progress
 from rayrank.text import query_types
 
 AT_ONCE = 8192
-"""Queries typed between two signs of progress."""
+"""Queries classified between two updates of the progress bar."""
 
 
 def run(config: PipelineConfig, store: Store) -> Artifact:
@@ -45,7 +45,7 @@ def _predict(texts: Sequence[str], config: PipelineConfig, store: Store) -> list
     if config.query_types.predict == "rules":
         return query_types.predict(texts, config.query_types.abbreviation)
     trained = store.require("query_typer", config)
-    # Imported only here: torch takes seconds, and the rules do without.
+    # Imported only here: torch takes seconds to load, and the rules do not need it.
     from rayrank.models.query_typer import load_typer
 
     typer = load_typer(trained)

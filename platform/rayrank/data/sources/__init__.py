@@ -53,8 +53,8 @@ def open_source(config: DatasetConfig) -> Source:
         return Beir(path, config.type_field) if kind == "beir" else KINDS[kind](path)
     except RayrankError:
         raise
-    except Exception as error:  # every storage has its own, such as a host that does not answer
-        # A fault of ours in reading local files should be seen whole.
+    except Exception as error:  # each storage library has its own types, as for a host that does not answer
+        # A bug in reading local files keeps its traceback.
         if "://" not in path and not isinstance(error, OSError | ImportError):
             raise
         raise DatasetError(f"The dataset {config.source} cannot be reached: {error}; change --dataset.") from None
@@ -67,7 +67,7 @@ def absolute(source: str) -> str:
 
 
 def fingerprint(source: Source) -> str:
-    """Return a digest of a source's content; where local files lie does not matter."""
+    """Return a digest of a source's content; the folder of local files does not matter."""
     return _digest(source, source.files())
 
 

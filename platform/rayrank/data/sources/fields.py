@@ -45,7 +45,7 @@ def usable_id(text: str, what: str) -> str:
     if not text.strip():
         raise BadRow(f"the {what} is empty")
     if text.split() != [text]:
-        raise BadRow(f"the {what} is {text!r}: white space in an id does not go into a run file")
+        raise BadRow(f"the {what} is {text!r}: a run file cannot hold an id with white space")
     return text
 
 

@@ -1,7 +1,7 @@
 """Streams the values of one large JSON array.
 
-ijson takes 20 % less time, but names no lines, ends at the first byte that is not UTF-8, and needs
-memory quadratic in the nesting (1 GB for 20,000 open brackets).
+ijson takes 20 % less time, but reports no line numbers, stops at the first byte that is not UTF-8, and needs memory
+quadratic in the nesting (1 GB for 20,000 open brackets).
 """
 
 import codecs
@@ -14,7 +14,7 @@ from rayrank.data.sources.lines import opened
 
 BLOCK = 1 << 16
 
-# Decoding a value that the end of the window cuts off fails at most so many characters before that end: the longest
+# A value that the end of the window cuts off fails to parse at most this many characters before that end: the longest
 # tokens are `-Infinity` and `\uXXXX\uXXXX`.
 CUT = 16
 
@@ -27,7 +27,7 @@ class Item(NamedTuple):
 
 
 def items(path: str) -> Iterator[Item]:
-    """Yield the values of an array; bytes that are not UTF-8 become lone surrogates, which spoil only their own row."""
+    """Yield the values of an array; bytes that are not UTF-8 become lone surrogates, which affect only their row."""
     with opened(path) as stream:
         window = _Window(path, stream)
         mark = window.take("[")
@@ -99,4 +99,4 @@ class _Window:
 
     def broken(self, reason: str, place: int) -> DatasetError:
         line = self.line + self.text.count("\n", self.place, place)
-        return DatasetError(f"The file {self.path} is not JSON at line {line}: {reason}; mend or replace it.")
+        return DatasetError(f"The file {self.path} is not JSON at line {line}: {reason}; repair or replace it.")

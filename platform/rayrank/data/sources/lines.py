@@ -48,7 +48,7 @@ def opened(path: str) -> Iterator[IO[bytes]]:
     except FileNotFoundError:
         raise DatasetError(f"The file {path} does not exist: check the path after --dataset.") from None
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
-        raise DatasetError(f"The file {path} is not a whole compressed file: {error}.") from None
+        raise DatasetError(f"The file {path} is not a complete compressed file: {error}.") from None
     except OSError as error:
         raise DatasetError(f"The file {path} cannot be read: {error.strerror or error}.") from None
 

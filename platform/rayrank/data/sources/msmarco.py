@@ -28,7 +28,7 @@ class MsMarco(Source):
         qrels = _by_split(folder, "qrels")
         self.query_files = {split: _chosen(variants, qrels.get(split)) for split, variants in query_files.items()}
         self.qrels = {split: _chosen(variants, query_files.get(split)) for split, variants in qrels.items()}
-        self._top1000 = _one_a_split(folder, find_all(folder, "top1000.*", required=False))
+        self._top1000 = _one_per_split(folder, find_all(folder, "top1000.*", required=False))
         self._ignored = sorted(
             path
             for files, chosen in ((query_files, self.query_files), (qrels, self.qrels))
@@ -81,7 +81,7 @@ def _by_split(folder: str, kind: str) -> Files:
     return found
 
 
-def _one_a_split(folder: str, paths: list[str]) -> list[str]:
+def _one_per_split(folder: str, paths: list[str]) -> list[str]:
     found: dict[str, str] = {}
     for path in paths:
         name = PurePosixPath(path).name

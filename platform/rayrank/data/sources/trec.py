@@ -32,7 +32,7 @@ class _File(NamedTuple):
 
 
 class Trec(Source):
-    """A folder of TREC files (<DOC>, <top>, qrels) or SMART files (.I) of any name, also .gz; all is in split test."""
+    """A folder of TREC files (<DOC>, <top>, qrels) or SMART files (.I) of any name or .gz, all in the split test."""
 
     def __init__(self, folder: str) -> None:
         found = [_File(path, kind_of(_head(path))) for path in _everything(folder)]

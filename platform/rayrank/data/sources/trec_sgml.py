@@ -87,7 +87,7 @@ def _blocks(path: str, tag: str) -> Iterator[Block | Malformed]:
                 if block:
                     block.add(piece, number, column)
             elif piece.startswith(b"</"):
-                yield block.closed() if block else Malformed(path, number, f"</{tag}> closes nothing")
+                yield block.closed() if block else Malformed(path, number, f"</{tag}> without <{tag}>")
                 block = None
             else:
                 if block:

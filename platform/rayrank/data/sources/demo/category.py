@@ -13,7 +13,7 @@ _ANY = ("details", "information", "facts")
 class Fact(NamedTuple):
     """A property that every subject of a category has, such as where it is found.
 
-    Sentences have open places: {s} the subject, {S} the same with a capital, {n} its name alone, {v} the value.
+    Sentences have placeholders: {s} the subject, {S} the same with a capital, {n} its name alone, {v} the value.
     Questions also have {k}, the subject as a keyword.
     """
 
@@ -59,7 +59,7 @@ def person(verb: str, agent: str, answers: tuple[str, ...], lures: tuple[str, ..
     questions = (f"who {verb} {{s}}", f"which person {verb} {{s}}", f"who was it that {verb} {{s}}")
     keywords = (f"{{k}} {agent}", f"{agent} of {{s}}", f"who {verb} {{k}}")
     answers += (f"The {agent} of {{s}} was {{v}}, who {verb} little else.",)
-    return Fact("person", PEOPLE, answers, lures, questions, keywords, (*_ANY, *_births(natural)))
+    return Fact("person", PEOPLE, answers, lures, questions, keywords, (*_ANY, *_origin_keywords(natural)))
 
 
 def year(verb: str, answers: tuple[str, ...], lures: tuple[str, ...], natural: bool = False) -> Fact:
@@ -68,10 +68,10 @@ def year(verb: str, answers: tuple[str, ...], lures: tuple[str, ...], natural: b
     questions = (f"when was {{s}} {verb}", f"what year was {{s}} {verb}", age[1])
     keywords = (age[0], f"{{k}} date {verb}", f"year {{s}} was {verb}")
     answers += (f"{{S}} was {verb} in the year {{v}}, a date on which all sources agree.",)
-    return Fact("numeric", YEARS, answers, lures, questions, keywords, _births(natural))
+    return Fact("numeric", YEARS, answers, lures, questions, keywords, _origin_keywords(natural))
 
 
-def _births(natural: bool) -> tuple[str, ...]:
+def _origin_keywords(natural: bool) -> tuple[str, ...]:
     return ("discovery", "first record") if natural else ("origin", "beginnings")
 
 

@@ -1,4 +1,4 @@
-"""Invented words for the open places of a sentence: places, people, years and other words."""
+"""Invented words for the placeholders of a sentence: places, people, years and other words."""
 
 _AREAS = (
     "Hollin", "Karsk", "Merrow", "Ostrel", "Tarn", "Bellow", "Fennick", "Garrow", "Ingle", "Jessop", "Kittle",
@@ -26,7 +26,7 @@ PEOPLE = tuple(f"{given} {family}" for given in _GIVEN for family in _FAMILY)
 
 YEARS = range(1490, 1890)
 
-SMALL_CHANGE: dict[str, tuple[str, ...]] = {
+FILLERS: dict[str, tuple[str, ...]] = {
     "season": ("spring", "summer", "autumn", "winter"),
     "day": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
     "colour": ("blue", "green", "red", "white", "yellow", "grey"),
@@ -35,4 +35,4 @@ SMALL_CHANGE: dict[str, tuple[str, ...]] = {
     "place": PLACES,
     "person": PEOPLE,
 }
-"""Words that do not matter for the meaning, by the name of the open place that they fill."""
+"""Words that do not matter for the meaning, by the name of the placeholder that they fill."""

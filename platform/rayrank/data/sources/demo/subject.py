@@ -8,7 +8,7 @@ from rayrank.data.sources.demo.category import Category
 from rayrank.data.sources.demo.names import FAMILY, family_names
 
 # Each block of twenty subjects has all three splits, so that the smallest corpus has them too.
-_DEAL = ("train",) * 14 + ("dev",) * 3 + ("test",) * 3
+_BLOCK_SPLITS = ("train",) * 14 + ("dev",) * 3 + ("test",) * 3
 
 
 class Subject(NamedTuple):
@@ -34,7 +34,7 @@ def subject(seed: int, index: int, num_categories: int) -> Subject:
 
 
 def _split(seed: int, index: int) -> str:
-    block, place = divmod(index, len(_DEAL))
-    deal = list(_DEAL)
-    random.Random(f"{seed}:split:{block}").shuffle(deal)
-    return deal[place]
+    block, place = divmod(index, len(_BLOCK_SPLITS))
+    splits = list(_BLOCK_SPLITS)
+    random.Random(f"{seed}:split:{block}").shuffle(splits)
+    return splits[place]

@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 from rayrank.core.records import Passage, Query
 from rayrank.data.sources.demo.phrases import CHATTER, ECHOES, GENERALITIES, MIX_UPS, NAMESAKES
-from rayrank.data.sources.demo.pools import SMALL_CHANGE
+from rayrank.data.sources.demo.pools import FILLERS
 from rayrank.data.sources.demo.subject import Subject, subject
 
 # How many passages answer each fact that is asked for; at least a third of them can stay unjudged.
 _ANSWER_COUNTS = ((1, 1, 2, 2), (1, 1, 2, 3), (1, 1, 2, 2), (1, 2, 2))
 
+# Probabilities of optional passages and sentences, and of vague and keyword queries.
 _UNASKED = 0.7
 _VAGUE = 0.4
 _KEYWORDS = 0.35
@@ -150,8 +151,8 @@ class _Writer:
         return " ".join(self.fill(template) for template in templates)
 
     def fill(self, template: str, **known: str) -> str:
-        """Return a sentence with words in its open places."""
+        """Return a sentence with words in place of its placeholders."""
         name = self.about.name.capitalize()
         s = self.reference(name)
-        chance = {slot: self.rng.choice(pool) for slot, pool in SMALL_CHANGE.items() if f"{{{slot}}}" in template}
+        chance = {slot: self.rng.choice(pool) for slot, pool in FILLERS.items() if f"{{{slot}}}" in template}
         return template.format(s=s, S=s[0].upper() + s[1:], n=name, noun=self.about.category.noun, **chance, **known)

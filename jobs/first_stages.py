@@ -1,0 +1,65 @@
+"""Compare first stages: what each one finds, what it costs, and whether retrieval or ranking loses the most.
+
+Without --run these are candidates.first_stage, the first stages that it reads, and all others that exist on storage. A
+first stage that --run names is made if it is missing:
+
+  --run bm25   --run dense   --run hybrid
+"""
+
+from typing import Any
+
+from jobs.entry import Arguments, parser, run_task
+from rayrank.core import flow
+from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError
+
+
+def chosen(arguments: Arguments, config: PipelineConfig) -> list[str]:
+    """Return the first stages that the options name; raises ConfigError for one that cannot be compared."""
+    known = ", ".join(name for name in config.runs if flow.is_first_stage(name, config))
+    for name in arguments.run:
+        if not flow.is_run(name, config):
+            raise ConfigError(f"--run {name} is not a run of the configuration: choose one of {known}.")
+        if not flow.is_first_stage(name, config):
+            raise ConfigError(
+                f"--run {name} is not a first stage, it ranks what another run found: choose one of {known}."
+            )
+    names = list(dict.fromkeys(flow.run_named(name, config)[0] for name in arguments.run))
+    if names:
+        from rayrank.stages.first_stages import with_digests
+
+        with_digests(names, config)  # raises if a file that one of them reads is missing
+    return names
+
+
+def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
+    """Compare first stages, write the report as JSON, Markdown and PNG, and return it as text."""
+    from rich.console import Console
+
+    from rayrank.reports import first_stages_plot, first_stages_table
+    from rayrank.stages import first_stages
+
+    compared = first_stages.prepare(config, store, chosen(arguments, config), arguments.split)
+    report = first_stages.measure(compared, store)
+    folder = Artifact(store.root, "first_stages", compared.digest)
+    folder.write_json("report.json", report.to_json())
+    contents = {"report.md": first_stages_table.markdown(report).encode()}
+    for part in report.splits:
+        contents[f"recall-{part.split}.png"] = first_stages_plot.recall_png(part)
+        contents[f"ranking-{part.split}.png"] = first_stages_plot.ranking_png(part)
+    for name, content in contents.items():
+        with folder.create(name) as stream:
+            stream.write(content)
+    console = Console(width=160)
+    with console.capture() as drawn:
+        console.print(first_stages_table.plain(report))
+    return {"report": report.to_json(), "folder": folder.url, "findings": [drawn.get(), f"in {folder.url}"]}
+
+
+if __name__ == "__main__":
+    options = parser(__doc__)
+    options.add_argument("--run", action="append", default=[], metavar="NAME", help="a first stage to compare")
+    options.add_argument("--split", default="", help="default: every judged split but train")
+    arguments = options.parse_args()
+    run_task(arguments, lambda config, store: run(arguments, config, store), lambda config: chosen(arguments, config))

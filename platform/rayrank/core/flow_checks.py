@@ -1,0 +1,66 @@
+"""Checks of the flow that a configuration describes, made before any key is computed."""
+
+import re
+from collections.abc import Callable, Iterable
+
+from rayrank.core import flow
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError
+from rayrank.core.run_kinds import CANDIDATES, kind_named
+
+
+def check(config: PipelineConfig) -> None:
+    """Raise ConfigError for an unknown run, an invalid run name or a cycle of dependencies."""
+    known = ", ".join(config.runs)
+    for key, name in (("candidates.first_stage", config.candidates.first_stage), ("noise.run", config.noise.run)):
+        if name not in config.runs:
+            raise ConfigError(
+                f"{key}={name} cannot be used: there is no such run; choose one of {known} with --set {key}=..."
+            )
+    for name, settings in config.runs.items():
+        if name in (CANDIDATES, flow.NOISE) or not re.fullmatch(r"[A-Za-z][\w-]*", name):
+            raise ConfigError(
+                f"A run cannot be called {name!r}: use letters, digits, _ and -, but not {CANDIDATES} or {flow.NOISE}."
+            )
+        for read in kind_named(settings.kind).reads(settings):
+            if not flow.is_run(read, config):
+                raise ConfigError(
+                    f"runs.{name}.of={read} cannot be used: there is no such run; the runs are {CANDIDATES}, {known}."
+                )
+    # First what runs read from each other: whether a combination of runs is a first stage depends on that.
+    _check_acyclic(config.runs, lambda name: _reads(name, config))
+    nodes = [*flow.STAGES, *(f"{flow.RUN}{name}" for name in config.runs)]
+    _check_acyclic(nodes, lambda name: flow.describe(name, config).inputs)
+    _check_first_stage(config)
+
+
+def _reads(name: str, config: PipelineConfig) -> Iterable[str]:
+    _, settings, kind = flow.run_named(name, config)
+    return (flow.run_named(each, config)[0] for each in kind.reads(settings))
+
+
+def _check_acyclic(names: Iterable[str], needs: Callable[[str], Iterable[str]]) -> None:
+    done: set[str] = set()
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        if name in above:
+            cycle = " -> ".join(each.removeprefix(flow.RUN) for each in [*above[above.index(name) :], name])
+            raise ConfigError(f"{cycle} is a cycle: change what one of these runs reads (of, model) or noise.run.")
+        if name not in done:
+            for needed in needs(name):
+                visit(needed, (*above, name))
+            done.add(name)
+
+    for name in names:
+        visit(name, ())
+
+
+def _check_first_stage(config: PipelineConfig) -> None:
+    """Raise ConfigError if the candidates come from a run without rows of the training queries."""
+    name = config.candidates.first_stage
+    if not flow.is_first_stage(name, config):
+        able = ", ".join(each for each in config.runs if flow.is_first_stage(each, config))
+        raise ConfigError(
+            f"candidates.first_stage={name} cannot be used: this run is no first stage, so it has no training "
+            f"candidates; choose one of {able}."
+        )

@@ -1,0 +1,36 @@
+"""The queries that a first stage answers, and the files that its answers become."""
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayrank.core.artifacts import Artifact
+from rayrank.core.records import UNJUDGED
+
+
+def answered_queries(corpus: Artifact) -> tuple[pa.Table, int]:
+    """Return the queries of use (query_id, split, text), and how many are not: those without a judgment and a split."""
+    queries = corpus.read_table("queries.parquet", ["query_id", "split", "text"])
+    judged = corpus.read_table("judgments.parquet", ["query_id"])["query_id"]
+    held_out = pc.invert(pc.is_in(queries["split"], value_set=pa.array(["train", UNJUDGED])))
+    useful = queries.filter(pc.or_(held_out, pc.is_in(queries["query_id"], value_set=judged.combine_chunks())))
+    return useful, len(queries) - len(useful)
+
+
+def query_parts(corpus: Artifact, size: int) -> tuple[list[dict[str, Any]], int]:
+    """Return files of `size` queries, and how many queries are left out."""
+    queries, skipped = answered_queries(corpus)
+    items: list[dict[str, Any]] = []
+    for split in sorted(pc.unique(queries["split"]).to_pylist()):
+        rows = queries.filter(pc.equal(queries["split"], split))
+        for number, start in enumerate(range(0, len(rows), size)):
+            part = rows.slice(start, size)
+            items.append(
+                {
+                    "name": f"{split}/part-{number:05d}.parquet",
+                    "query_ids": part["query_id"].to_pylist(),
+                    "texts": part["text"].to_pylist(),
+                }
+            )
+    return items, skipped
