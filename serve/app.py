@@ -113,9 +113,9 @@ class Search:
     """A replica of the first stage."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        from serve.search import IndexSearch
+        from serve.search import RunSearch
 
-        self._find = IndexSearch(SearchConfig.model_validate(settings))
+        self._find = RunSearch(SearchConfig.model_validate(settings))
 
     async def search(self, query: str, depth: int) -> list[Hit]:
         return await asyncio.to_thread(self._find, query, depth)
@@ -154,19 +154,19 @@ def build(arguments: dict[str, Any]) -> serve.Application:
         raise click.ClickException(str(error)) from None
     settings = config.model_dump(mode="json")
     # Bound to the search settings only: a change of a bound setting restarts the replica, which writes all texts anew.
-    search = _search(config).bind(settings["search"]) if config.search.index else None
+    search = _search(config).bind(settings["search"]) if config.search.run else None
     return _api(config, settings).bind(_ranker(config).bind(), search)
 
 
 def _check(config: ServeConfig) -> None:
-    """Open the model, the keys and the index once, so that errors appear here instead of in a replica's log."""
+    """Open the model, the keys and the first stage once, so that errors appear here instead of in a replica's log."""
     from rayrank.bundle.export import load
-    from serve.search import open_index
+    from serve.first_stages import open_run
 
     load(config.model, config.backend)
     api_keys(config)
-    if config.search.index:
-        open_index(config.search.index)
+    if config.search.run:
+        open_run(config.search.run)
 
 
 def _ranker(config: ServeConfig) -> serve.Deployment:
@@ -196,7 +196,10 @@ def _ranker(config: ServeConfig) -> serve.Deployment:
 
 def _search(config: ServeConfig) -> serve.Deployment:
     return serve.deployment(
-        name="Search", ray_actor_options={"num_cpus": 0}, max_queued_requests=config.scaling.queued, **REPLICAS
+        name="Search",
+        ray_actor_options={"num_cpus": config.search.cpus},
+        max_queued_requests=config.scaling.queued,
+        **REPLICAS,
     )(Search)
 
 

@@ -69,10 +69,11 @@ class ReplicaConfig(Section):
 class SearchConfig(Section):
     """The first stage behind /search."""
 
-    index: str = Field(default="", description="folder or URL of an index artifact; if empty, /search is off")
+    run: str = Field(
+        default="", description="folder or URL of a first stage's run, STORAGE/KIND/KEY; if empty, /search is off"
+    )
     depth: int = Field(default=100, ge=1, le=10_000, description="maximum passages to retrieve")
-    k1: float = Field(default=0.9, ge=0)
-    b: float = Field(default=0.4, ge=0, le=1)
+    cpus: float = Field(default=0, ge=0, description="cores that Ray reserves for the replica that searches")
 
 
 class ServeConfig(Section):
@@ -117,7 +118,7 @@ def read(arguments: Mapping[str, Any]) -> ServeConfig:
             "previous": _absolute(config.previous),
             "name": config.name or Path(_absolute(config.model)).name,
             "keys_file": _absolute(config.keys_file),
-            "search": config.search.model_copy(update={"index": _absolute(config.search.index)}),
+            "search": config.search.model_copy(update={"run": _absolute(config.search.run)}),
         }
     )
 

@@ -30,8 +30,8 @@ async def read_json(request: Request, body_bytes: int) -> Any:
     """Return the parsed body; reading stops as soon as the body exceeds the limit."""
     _check_type(request)
     too_large = Problem("too_large", f"The body is larger than {body_bytes} bytes: send fewer documents per request.")
-    said = request.headers.get("content-length", "")
-    if said.isdecimal() and int(said[:20]) > body_bytes:
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > body_bytes:
         raise too_large
     body = bytearray()
     try:

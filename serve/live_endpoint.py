@@ -58,5 +58,5 @@ class Endpoint:
 
     def _unusable(self, reason: str) -> ConfigError:
         return ConfigError(
-            f"--endpoint {self._url} cannot be compared with: {reason}; name the live endpoint, or --force."
+            f"--endpoint {self._url} cannot be used for the comparison: {reason}; name the live endpoint, or --force."
         )

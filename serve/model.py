@@ -35,7 +35,7 @@ CPU_BATCH_FACTOR = 2
 scorer then groups pairs of similar length, which reduces padding; a GPU packs pairs without padding."""
 
 MAX_EXPLANATIONS = 8
-"""Explanations that a replica accepts at once. Each takes seconds, and takes the place of a request to re-rank."""
+"""Explanations that a replica accepts at once. Each takes seconds and counts as an ongoing request."""
 
 REPLY_MARGIN_S = 0.02
 """Seconds before a deadline at which scoring ends, so that the answer reaches the client in time."""
@@ -71,7 +71,7 @@ class ServedModel:
         self._tokenisers = ThreadPoolExecutor(config.batching.tokenisers, "tokenising")
         # One at a time: an explanation takes as long as scoring hundreds of pairs.
         self._explainer = ThreadPoolExecutor(1, "explaining")
-        self._scorer = self._open(config.batching.tokens)
+        self._scorer = self._open_scorer(config.batching.tokens)
         self._on_gpu = next(self._exported.model.parameters()).is_cuda
         self._warm_up()
         batching, on_gpu = config.batching, self._on_gpu
@@ -166,8 +166,8 @@ class ServedModel:
         )
 
     def _inputs(self, ask: Ask) -> Inputs:
-        kind = self._kind(ask)
-        query, *types = self._pieces([ask.query] if kind is None else [ask.query, kind])
+        query_type = self._query_type(ask)
+        query, *types = self._pieces([ask.query] if query_type is None else [ask.query, query_type])
         prefix = self._template.prefixes(Ragged.of([query]), Ragged.of(types) if types else None)[0]
         passages = self._pieces(ask.passages)
         before, sizes = np.array(len(prefix)), np.array([len(ids) for ids in passages], np.int64)
@@ -175,21 +175,21 @@ class ServedModel:
             pairs=[(prefix, ids) for ids in passages],
             lengths=self._template.lengths(before, sizes).tolist(),
             cut=np.flatnonzero(self._template.is_cut(before, sizes)).tolist(),
-            query_type=kind,
+            query_type=query_type,
         )
 
     def _weight(self, ask: Ask) -> float:
         own = self._exported.settings.first_stage_weight
         return own if ask.first_stage_weight is None else ask.first_stage_weight
 
-    def _kind(self, ask: Ask) -> str | None:
-        kinds = types_for(self._exported, [ask.query], [ask.query_type])
-        return kinds[0] if kinds else None
+    def _query_type(self, ask: Ask) -> str | None:
+        types = types_for(self._exported, [ask.query], [ask.query_type])
+        return types[0] if types else None
 
-    def _open(self, tokens: int | None) -> Scorer | OnnxScorer:
-        nothing = self._texts([], [])
+    def _open_scorer(self, tokens: int | None) -> Scorer | OnnxScorer:
+        no_texts = self._texts([], [])
         if self._exported.int8 is not None:
-            return OnnxScorer(self._exported.int8, nothing, tokens)
+            return OnnxScorer(self._exported.int8, no_texts, tokens)
         model, fp8 = self._exported.model, self.config.backend == "torch-fp8"
         if torch.cuda.is_available():
             model.cuda()
@@ -197,7 +197,7 @@ class ServedModel:
             # The score changes that an explanation shows are smaller than the rounding errors of fp8.
             self._explained = replace(self._exported, model=scoring_copy(model))
         compile_for_scoring(model, fp8)
-        return Scorer(self._exported.model, nothing, tokens)
+        return Scorer(self._exported.model, no_texts, tokens)
 
     def _warm_up(self) -> None:
         """Score a full batch, if on a GPU, and a single pair, so that kernels are compiled before the first request."""

@@ -73,7 +73,7 @@ class Remote:
 
     async def search(self, query: str, depth: int) -> list[Hit]:
         if self._search is None:
-            raise Unready("no index is configured")
+            raise Unready("no first stage is configured")
         found: list[Hit] = await self._call(self._search.search, query, depth)
         return found
 

@@ -1,43 +1,27 @@
-"""The first stage of POST /search: BM25 over an index artifact, and the texts of the hits."""
+"""POST /search: the first stage that the model was trained on, and the texts of what it finds."""
 
 import tempfile
 
 import pyarrow as pa
 
 from rayrank.core.artifacts import Artifact
-from rayrank.core.config import IndexConfig
-from rayrank.core.errors import ConfigError
 from rayrank.data.ids import Lookup
-from rayrank.retrieval.lucene import Bm25, Searcher
 from serve.config import SearchConfig
+from serve.first_stages import corpus_of, first_stage, open_run
 from serve.records import Hit
 
 
-def open_index(url: str) -> tuple[Artifact, Artifact]:
-    """Return an index artifact and the corpus artifact it was built from."""
-    root, stage, key = ["", *url.rstrip("/").rsplit("/", 2)][-3:]
-    index = Artifact(root, stage, key)
-    if stage != "index" or not index.exists():
-        raise ConfigError(
-            f"search.index={url} is no index artifact: name a folder STORAGE/index/KEY written by jobs.build_index."
-        )
-    return index, Artifact(root, "corpus", index.manifest["inputs"]["corpus"])
-
-
-class IndexSearch:
-    """Searches the index for a query, in a JVM within this process."""
+class RunSearch:
+    """Searches as a run on storage did, within this process."""
 
     def __init__(self, config: SearchConfig) -> None:
-        index, corpus = open_index(config.index)
-        manifest = index.manifest
-        settings = IndexConfig.model_validate(manifest["config"]["index"])
-        ranking = Bm25(config.k1, config.b, config.depth)
-        self._search = Searcher(index.local(manifest["lucene"]), settings, ranking)
-        self._texts = PassageTexts(corpus)
+        run = open_run(config.run)
+        self._find = first_stage(run)
+        self._texts = PassageTexts(corpus_of(run))
 
     def __call__(self, query: str, depth: int) -> list[Hit]:
         """Return hits, best first."""
-        found = self._search(["query"], [query], threads=1).slice(0, depth)
+        found = self._find(query).slice(0, depth)
         texts = self._texts(found["passage_id"])
         rows = zip(found["passage_id"].to_pylist(), texts, found["score"].to_pylist(), strict=True)
         return [Hit(*row) for row in rows]

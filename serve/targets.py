@@ -51,7 +51,7 @@ def open_target(place: str) -> Target:
 
 
 class RunningServe:
-    """Ray Serve, through the REST API of Ray's dashboard. Ray's client finds the auth token as its commands do."""
+    """Ray Serve, through the REST API of Ray's dashboard. Ray's client finds the auth token where Ray's commands do."""
 
     def __init__(self, url: str) -> None:
         # Imported here because it loads Ray, which a promotion in a config file does not need.

@@ -5,7 +5,7 @@ import { walk } from "./words.js";
 const FORMS = [["with_strm", "with STRM"], ["without_strm", "without STRM"]];
 const ALL = "all";
 
-export function picture(section, why) {
+export function showAttention(section, why) {
   const layers = why.attention.with_strm.weights;
   const [layer, head] = ["layer", "head"].map((name) => section.querySelector(`.${name}`));
   choices(layer, "mean of all", layers.length);

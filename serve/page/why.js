@@ -1,14 +1,14 @@
 // The explanation of a score: the effect of each word, words of several pieces, and attention weights.
 
-import { picture } from "./attention.js";
+import { showAttention } from "./attention.js";
 import { walk } from "./words.js";
 
 export function fill(panel, why) {
   panel.replaceChildren(document.getElementById("why").content.cloneNode(true));
   panel.querySelector(".facts").textContent = facts(why);
-  worth(panel.querySelector(".worth"), why);
-  together(panel.querySelector(".together"), why);
-  picture(panel.querySelector(".attention"), why);
+  showEffects(panel.querySelector(".effects"), why);
+  showSplitWords(panel.querySelector(".split-words"), why);
+  showAttention(panel.querySelector(".attention"), why);
 }
 
 function facts(why) {
@@ -22,7 +22,7 @@ function facts(why) {
   ].filter(Boolean).join(" ");
 }
 
-function worth(section, why) {
+function showEffects(section, why) {
   const changes = new Map(why.removed.map(({ word, change }) => [word, change]));
   const most = Math.max(...why.removed.map(({ change }) => Math.abs(change)), 1e-6);
   const reading = section.querySelector(".reading");
@@ -55,7 +55,7 @@ function effect(change) {
   return `${change < 0 ? "falls" : "rises"} by ${number(Math.abs(change))} to`;
 }
 
-function together(section, why) {
+function showSplitWords(section, why) {
   const seen = new Set();
   for (const word of why.words) {
     const same = word.text.toLowerCase();

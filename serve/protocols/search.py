@@ -62,10 +62,10 @@ search_router = guarded(lambda body: DetailError, documented(DetailError, (*BODY
 
 @search_router.post("/search", response_model_exclude_none=True, tags=["Search"])
 async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
-    """Retrieve passages from the index and re-rank them."""
+    """Retrieve passages with the first stage and re-rank them."""
     settings = service.config.search
-    if not settings.index:
-        raise Problem("missing", "This server has no index to search: start it with search.index.")
+    if not settings.run:
+        raise Problem("missing", "This server has no first stage to search with: start it with search.run.")
     depth = request.depth or settings.depth
     most = min(settings.depth, service.config.limits.documents)
     if request.depth and depth > most:

@@ -86,7 +86,7 @@ async def info(service: Serving) -> InfoAnswer:
     facts, config = asdict(await service.backend.info()), service.config
     return InfoAnswer(
         model_id=facts.pop("model"), max_input_length=facts.pop("length"),
-        max_client_batch_size=config.limits.documents, search=bool(config.search.index), **facts,
+        max_client_batch_size=config.limits.documents, search=bool(config.search.run), **facts,
     )  # fmt: skip
 
 
