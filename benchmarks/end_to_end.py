@@ -94,7 +94,7 @@ def peer_sides(arguments: argparse.Namespace, work: Work, folder: Path) -> Itera
     half = {"torch_dtype": torch.bfloat16} if on_gpu else {}
     peer = CrossEncoder(str(folder / "model"), device="cuda" if on_gpu else "cpu", model_kwargs=half)
     for size in arguments.batch_sizes:
-        yield Side(f"{PEER}, batch {size}", partial(theirs, peer, work, size, folder / "theirs.trec"))
+        yield Side(f"{PEER}, batch {size}", partial(cross_encoder_run, peer, work, size, folder / "theirs.trec"))
 
 
 def our_sides(arguments: argparse.Namespace, work: Work, file: Path) -> Iterator[Side]:
@@ -102,16 +102,16 @@ def our_sides(arguments: argparse.Namespace, work: Work, file: Path) -> Iterator
     for strm in (StrmConfig(form="off"), StrmConfig()):
         ours = exported(arguments.length, strm, arguments.encoder)
         mark = "" if strm.form == "off" else ", STRM"
-        nothing = pair_texts(ours, [], [])
+        no_texts = pair_texts(ours, [], [])
         if torch.cuda.is_available():
             compile_for_scoring(ours.model.cuda())
         else:
-            small = OnnxScorer(int8(onnx_graph(ours.model)), nothing)
-            yield Side(f"rayrank, onnx-int8{mark}", partial(ours_of, ours, small, work, file))
-        yield Side(f"rayrank{mark}", partial(ours_of, ours, scorer_of(ours, nothing), work, file))
+            small = OnnxScorer(int8(onnx_graph(ours.model)), no_texts)
+            yield Side(f"rayrank, onnx-int8{mark}", partial(rayrank_run, ours, small, work, file))
+        yield Side(f"rayrank{mark}", partial(rayrank_run, ours, scorer_of(ours, no_texts), work, file))
 
 
-def theirs(peer: CrossEncoder, work: Work, batch_size: int, file: Path) -> NDArray[np.float32]:
+def cross_encoder_run(peer: CrossEncoder, work: Work, batch_size: int, file: Path) -> NDArray[np.float32]:
     """Score pairs of texts, sort the candidates of each query, and write one line per candidate."""
     pairs = [
         (work.queries[query], work.passages[passage])
@@ -126,7 +126,7 @@ def theirs(peer: CrossEncoder, work: Work, batch_size: int, file: Path) -> NDArr
     return np.asarray(scores, np.float32)
 
 
-def ours_of(ours: Bundle, scorer: Scorer | OnnxScorer, work: Work, file: Path) -> NDArray[np.float32]:
+def rayrank_run(ours: Bundle, scorer: Scorer | OnnxScorer, work: Work, file: Path) -> NDArray[np.float32]:
     """Tokenise every text once, score pairs of rows, and write the run as the evaluation does."""
     texts = pair_texts(ours, work.queries, work.passages)
     scores = scorer.with_texts(texts)(work.query_rows, work.passage_rows)

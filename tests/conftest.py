@@ -1,4 +1,4 @@
-"""Settings and fixtures of all tests, and the order in which two processes share them."""
+"""Settings and fixtures of all tests, and how tests are divided between two processes."""
 
 import os
 from pathlib import Path

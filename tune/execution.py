@@ -113,8 +113,8 @@ def _tune(trial: Callable[..., None], search: StudySearch, folder: Artifact, tri
 
 
 def own_error(error: BaseException) -> BaseException:
-    """Return our own error behind an error of Tune, such as full storage; without one, return Tune's error."""
-    behind: BaseException | None = error
-    while behind is not None and not isinstance(behind, RayrankError):
-        behind = behind.__context__
-    return behind or error
+    """Return the RayrankError that caused an error of Tune, such as full storage; Tune's error if there is none."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, RayrankError):
+        cause = cause.__context__
+    return cause or error

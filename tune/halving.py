@@ -30,7 +30,7 @@ class Rungs:
         self._trials: dict[str, Any] = {}
         self._stopped: set[tuple[str, int]] = set()
 
-    def goes_on(self, name: str, epoch: int, dev: float) -> bool:
+    def may_continue(self, name: str, epoch: int, dev: float) -> bool:
         """Record a trial's dev metric after an epoch, and return whether the trial is good enough to continue."""
         if name not in self._trials:
             self._trials[name] = SimpleNamespace(trial_id=name)
@@ -48,7 +48,7 @@ def restored_rungs(study: Study, epochs: int) -> Rungs:
     for trial in study.get_trials(deepcopy=False):
         for epoch, dev in sorted(trial.intermediate_values.items()):
             # Under the trial's own name, so that a resumed trial is not compared with itself.
-            rungs.goes_on(trial_name(trial.params), epoch, dev)
+            rungs.may_continue(trial_name(trial.params), epoch, dev)
     return rungs
 
 
@@ -59,9 +59,9 @@ class SharedRungs:
     def __init__(self, rungs: Rungs) -> None:
         self._rungs = rungs
 
-    def goes_on(self, name: str, epoch: int, dev: float) -> bool:
+    def may_continue(self, name: str, epoch: int, dev: float) -> bool:
         """Return whether a trial is good enough to continue."""
-        return self._rungs.goes_on(name, epoch, dev)
+        return self._rungs.may_continue(name, epoch, dev)
 
 
 def early_stopping(space: Space, study: Study, epochs: int, cost: bool) -> Any:

@@ -119,15 +119,15 @@ def removed_shares(histogram: dict[str, Any]) -> tuple[list[float], list[float]]
 
 def coordinates(study: Study, keys: Sequence[str], dev: str) -> bytes:
     """Draw every finished trial as a line through its settings (parallel coordinates)."""
-    return _of_optuna(optuna_plots.plot_parallel_coordinate(study, params=list(keys), target_name=dev))
+    return _optuna_png(optuna_plots.plot_parallel_coordinate(study, params=list(keys), target_name=dev))
 
 
 def pareto(study: Study, dev: str) -> bytes:
     """Draw both objectives of every trial, and mark the Pareto front."""
-    return _of_optuna(optuna_plots.plot_pareto_front(study, target_names=[dev, COST.replace("_", " ")]))
+    return _optuna_png(optuna_plots.plot_pareto_front(study, target_names=[dev, COST.replace("_", " ")]))
 
 
-def _of_optuna(drawn: Any) -> bytes:
+def _optuna_png(drawn: Any) -> bytes:
     from matplotlib import pyplot
 
     axes = drawn.flat[0] if isinstance(drawn, np.ndarray) else drawn

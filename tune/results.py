@@ -149,12 +149,12 @@ def remove_checkpoints(found: Sequence[Record], config: PipelineConfig, store: S
 
 
 def _advice(changed: Changes, seed: int) -> str:
-    """Return how to compare the best trial again with other seeds: the best of many is partly luck."""
+    """Return how to compare the best trial again with other seeds: the best of many trials is partly luck."""
     if any(value is None or len(str(value).split()) != 1 for value in changed.values()):
         # The --row option of jobs.ablate accepts neither empty values nor spaces.
-        return f"the best of many is partly luck; train it again with --config best.yaml --set training.seed={seed}"
+        return f"the best of many trials is partly luck; train it with --config best.yaml --set training.seed={seed}"
     return (
-        f"the best of many is partly luck; compare it again with python -m jobs.ablate, your options and "
+        f"the best of many trials is partly luck; compare it again with python -m jobs.ablate, your options and "
         f"--only DR-BERT --seeds 3 --set training.seed={seed} --row {shlex.quote(f'best: {settings_text(changed)}')}"
     )
 

@@ -22,7 +22,7 @@ EPOCH, OUTCOME, REASON = "epoch", "outcome", "reason"
 """Keys of a trial's report besides its metrics."""
 
 DIED = "The trial's own process died: it was killed, or the machine ran out of memory."
-_RAYS_STEP = "training_iteration"
+_RAY_STEP_KEY = "training_iteration"
 
 MissingArtifacts = Callable[[Changes], set[tuple[str, str]]]
 """Returns the artifacts (stage and key) that a trial with these settings would have to make."""
@@ -68,7 +68,7 @@ class StudySearch(OptunaSearch):
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         if EPOCH in result:
             # A resumed trial reports its true epoch, while Ray's own counter starts at one again.
-            super().on_trial_result(trial_id, {**result, _RAYS_STEP: result[EPOCH]})
+            super().on_trial_result(trial_id, {**result, _RAY_STEP_KEY: result[EPOCH]})
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         trial, result = self._ot_trials[trial_id], result or {}

@@ -153,7 +153,7 @@ def _range(key: str, entry: Mapping[str, Any], ends: list[Any], name: str) -> Ba
     low, high = ends
     log = str(entry.get("log", "false")).lower()
     if any(isinstance(end, bool) or not isinstance(end, int | float) for end in ends):
-        raise ConfigError(f"--space {name}: {key} is no number, so it has no range; give a list of values.")
+        raise ConfigError(f"--space {name}: {key} is not a number, so it has no range; give a list of values.")
     if low >= high:
         raise ConfigError(f"--space {name}: the range of {key} from {low} to {high} is empty; low must be below high.")
     if log not in ("true", "false"):
@@ -186,15 +186,15 @@ def _widened(space: Space, config: PipelineConfig) -> Iterator[tuple[str, BaseDi
             yield key, CategoricalDistribution(choices)
         elif not isinstance(own, int | float):
             raise ConfigError(
-                f"--space {space.name}: {key} has no value to start from; give it one with --set {key}=..."
+                f"--space {space.name}: {key} has no configured value to try first; set one with --set {key}=..."
             )
         else:
             assert isinstance(dimension, FloatDistribution | IntDistribution)
             low: Any = min(dimension.low, own)
             if dimension.log and low <= 0:
                 raise ConfigError(
-                    f"--space {space.name}: {key} has a log scale and starts from {key}={own}; give it a value above "
-                    f"zero with --set."
+                    f"--space {space.name}: {key} has a log scale, and the sweep tries {key}={own} first; set a value "
+                    f"above zero with --set."
                 )
             step: Any = dimension.step if _is_on_step(own, dimension) else _no_step(dimension)
             yield key, type(dimension)(low, max(dimension.high, own), log=dimension.log, step=step)  # type: ignore[arg-type]

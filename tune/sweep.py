@@ -31,7 +31,7 @@ def chosen(arguments: Arguments, config: PipelineConfig) -> tuple["Space", int]:
     points = space.initial_points(config)
     trials = _num_trials(arguments.trials, len(points) if space.grid else None)
     if arguments.parallel is not None and arguments.parallel < 1:
-        raise ConfigError(f"--parallel {arguments.parallel} cannot be used: at least 1.")
+        raise ConfigError(f"--parallel {arguments.parallel} cannot be used: it must be at least 1.")
     return space, trials
 
 
@@ -73,7 +73,7 @@ def _run(
 
 def _num_trials(asked: int | None, most: int | None) -> int:
     if asked is not None and asked < 1:
-        raise ConfigError(f"--trials {asked} cannot be used: at least 1.")
+        raise ConfigError(f"--trials {asked} cannot be used: it must be at least 1.")
     trials = asked or most or TRIALS
     return min(trials, most) if most is not None else trials
 

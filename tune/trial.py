@@ -11,6 +11,7 @@ from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, RayrankError, StoppedEarly
+from rayrank.core.run_kinds import CANDIDATES, depth_of
 from rayrank.data.digests import varied
 from rayrank.stages import listwise
 from rayrank.stages.make import make
@@ -27,20 +28,21 @@ def run_trial(changes: Changes, base: PipelineConfig, store: Store, cost: bool, 
     """Train a trial's model, report the dev metric after every epoch, and at the end the metrics or the reason of a
     failure."""
     # The unchanged configuration is the baseline, so it is never stopped early.
-    own = all(configured_value(base, key) == value for key, value in changes.items())
-    told = _Told(trial_name(changes), changes.get(EPOCHS, base.listwise.epochs), None if own else rungs)
+    is_baseline = all(configured_value(base, key) == value for key, value in changes.items())
+    epochs = changes.get(EPOCHS, base.listwise.epochs)
+    reporter = _Reporter(trial_name(changes), epochs, None if is_baseline else rungs)
     try:
-        figures = _figures(varied(base, changes), store, cost, told)
+        figures = _figures(varied(base, changes), store, cost, reporter)
     except StoppedEarly:
-        figures = {DEV: told.dev, OUTCOME: "stopped"}
+        figures = {DEV: reporter.dev, OUTCOME: "stopped"}
     except Exception as error:
         log.exception("trial failed")
         figures = {DEV: float("nan"), COST: float("nan"), OUTCOME: "failed", REASON: reason(error)}
     ray.tune.report(figures)
 
 
-class _Told:
-    """Reports every measurement but the last to Tune, and decides whether the training continues."""
+class _Reporter:
+    """Reports every dev measurement but the last to Tune, and decides whether the training continues."""
 
     def __init__(self, name: str, epochs: int, rungs: Any) -> None:
         self._name, self._epochs, self._rungs = name, epochs, rungs
@@ -53,7 +55,7 @@ class _Told:
         self.dev = line.dev
         epoch = max(1, round(line.step / line.num_steps * self._epochs))
         ray.tune.report({DEV: line.dev, EPOCH: epoch})
-        return self._rungs is None or bool(ray.get(self._rungs.goes_on.remote(self._name, epoch, line.dev)))
+        return self._rungs is None or bool(ray.get(self._rungs.may_continue.remote(self._name, epoch, line.dev)))
 
 
 def listwise_run(config: PipelineConfig) -> str:
@@ -73,18 +75,19 @@ def missing(changes: Changes, base: PipelineConfig, store: Store) -> set[tuple[s
     }
 
 
-def _figures(config: PipelineConfig, store: Store, cost: bool, told: _Told) -> dict[str, Any]:
+def _figures(config: PipelineConfig, store: Store, cost: bool, reporter: _Reporter) -> dict[str, Any]:
     started = time.monotonic()
     for stage in flow.plan("listwise", config)[:-1]:
         make(stage, config, store)
-    artifact = listwise.run(config, store, told)
+    artifact = listwise.run(config, store, reporter)
     manifest = artifact.manifest
     facts = {name: manifest[name] for name in ("train_seconds", "num_steps", "best_step", "device", "key")}
     figures = {DEV: manifest["dev"], EPOCH: config.listwise.epochs, OUTCOME: "finished"}
     if cost:
         scored = make(flow.run_node(listwise_run(config), config), config, store).manifest
         facts["pairs_per_s"] = scored["num_candidates"] / scored["score_seconds"]
-        figures[COST] = 1000 * config.candidates.depth / facts["pairs_per_s"]
+        depth = depth_of(flow.run_named(CANDIDATES, config)[1], config)
+        figures[COST] = 1000 * depth / facts["pairs_per_s"]
     facts["seconds"] = round(time.monotonic() - started, 2)
     return {**figures, **{f"fact/{name}": fact for name, fact in facts.items()}}
 

@@ -1,4 +1,4 @@
-"""The domain report counts a corpus in parts and gets what one count over all of it gets."""
+"""The domain report counts words in parts of a corpus; the totals equal one count over the whole corpus."""
 
 import csv
 import json
@@ -23,7 +23,7 @@ def write_dataset(folder: Path, texts: list[str]) -> None:
     (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq0\tp0\t1\n")
 
 
-def test_words_counted_in_parts_are_the_words_of_the_corpus(ray_cluster: None, tmp_path: Path) -> None:
+def test_counts_of_parts_add_up_to_the_words_of_the_corpus(ray_cluster: None, tmp_path: Path) -> None:
     texts = [f"Gene {row} of the genome: allele{'s' * (row % 3)}, {row} loci." for row in range(40)]
     write_dataset(tmp_path / "data", texts)
     settings = [f"dataset.source=beir:{tmp_path / 'data'}", "dataset.part_bytes=1000", "domain.words=100"]
@@ -67,7 +67,7 @@ def test_a_corpus_is_compared_with_the_words_of_a_reference_text(ray_cluster: No
         domain_report.run(changed, store)
 
 
-def test_a_language_without_a_list_is_refused_before_anything_is_counted(tmp_path: Path) -> None:
+def test_a_language_without_a_word_list_is_refused_before_counting(tmp_path: Path) -> None:
     config = build("demo", assignments=["domain.language=xx"])
 
     with pytest.raises(ConfigError, match=r"domain\.language=xx"):

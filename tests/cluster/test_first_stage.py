@@ -1,4 +1,4 @@
-"""The first stage on real data, and what it refuses."""
+"""The first stage on real data, and the settings and storage that it refuses."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ from rayrank.core.errors import ConfigError, StorageError
 
 
 @pytest.mark.slow
-def test_bm25_on_insuranceqa_is_what_an_independent_bm25_gives(shared_data: Path, tmp_path: Path) -> None:
+def test_bm25_on_insuranceqa_has_the_mrr_of_an_independent_bm25(shared_data: Path, tmp_path: Path) -> None:
     common = ["--preset", "minilm", "--dataset", f"beir:{shared_data / 'insuranceqa'}", "--storage", str(tmp_path)]
     common += ["--set", "candidates.depth=100"]
     pipeline = [sys.executable, "-m", "jobs.run_pipeline", *common, "--until", "candidates"]
@@ -35,7 +35,7 @@ def test_bm25_on_insuranceqa_is_what_an_independent_bm25_gives(shared_data: Path
     assert len(reached) / 2000 == pytest.approx(0.71, abs=0.01)
 
 
-def test_files_that_do_not_reach_the_storage_are_no_finished_artifact(ray_cluster: None, tmp_path: Path) -> None:
+def test_storage_that_nodes_do_not_share_is_refused(ray_cluster: None, tmp_path: Path) -> None:
     class Forgetful(PartitionWorker):
         """Says it wrote a file that nobody finds: what a node's own disk looks like from another node."""
 
@@ -45,11 +45,11 @@ def test_files_that_do_not_reach_the_storage_are_no_finished_artifact(ray_cluste
     artifact = Store(str(tmp_path)).artifact("candidates", PipelineConfig())
     items = [{"name": "dev/part-00000.parquet"}]
 
-    with pytest.raises(StorageError, match="is not one place for all nodes: 1 files that workers wrote are not there"):
+    with pytest.raises(StorageError, match="is not shared by all nodes: 1 files that workers wrote are not there"):
         list(make_missing(artifact, items, Forgetful, {}, actors=1, cpus=1, label="candidates"))
 
 
-def test_more_threads_than_the_machine_has_are_refused_instead_of_waited_for(ray_cluster: None) -> None:
+def test_more_threads_than_the_machine_has_are_refused(ray_cluster: None) -> None:
     most = max(node_cpus())
 
     assert threads_on_a_node(None, "resources.index_threads") == most

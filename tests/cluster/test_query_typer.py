@@ -39,7 +39,7 @@ def store_queries(store: Store, config: PipelineConfig) -> None:
     store.finish(corpus, config, time.monotonic(), {})
 
 
-def test_it_types_held_out_questions_and_a_corpus(
+def test_the_classifier_types_held_out_questions_and_a_corpus(
     ray_cluster: None, config: PipelineConfig, shared_data: Path, tmp_path: Path
 ) -> None:
     store = Store(str(tmp_path / "store"))

@@ -1,4 +1,4 @@
-"""A killed candidates job goes on from the partitions it had written."""
+"""A killed candidates job, started again, keeps the partitions that it had written."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_a_killed_job_repeats_no_partition_and_ends_in_the_same_candidates(unbroken: Path, tmp_path: Path) -> None:
+def test_a_resumed_job_repeats_no_partition_and_finds_the_same_candidates(unbroken: Path, tmp_path: Path) -> None:
     storage, summary = tmp_path / "storage", tmp_path / "summary.json"
     shutil.copytree(unbroken, storage)
     shutil.rmtree(storage / "search")
@@ -50,10 +50,10 @@ def test_a_killed_job_repeats_no_partition_and_ends_in_the_same_candidates(unbro
         command("build_candidates", storage, "--json", str(summary)), text=True, capture_output=True, check=True
     )
 
-    reused = re.search(r"(\d+) of (\d+) partitions were there already", again.stderr)
+    reused = re.search(r"(\d+) of (\d+) partitions exist already", again.stderr)
     assert reused
     assert [int(count) for count in reused.groups()] == [len(survivors), total]
-    assert "partitions were there already" in Path(json.loads(summary.read_text())["log"]).read_text()
+    assert "partitions exist already" in Path(json.loads(summary.read_text())["log"]).read_text()
     finished = partitions(storage)
     assert all(finished[name].stat().st_mtime_ns == written for name, written in survivors.items())
     assert finished.keys() == partitions(unbroken).keys()

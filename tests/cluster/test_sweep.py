@@ -1,4 +1,4 @@
-"""Sweeps on a real Ray: trials share what comes before them, fail as what they are, and outlive the driver."""
+"""Sweeps on a real Ray: trials share earlier artifacts, report why they failed, and are resumed after a kill."""
 
 import json
 import os
@@ -99,12 +99,12 @@ def swept(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Swept:
         )
         assert again.returncode == 0, again.stderr
         said = "".join(file.read_text() for file in Path(logs).glob("ray/session_2*/logs/worker-*.err"))
-    resumed = [int(step) for step in re.findall(r"listwise: going on from the checkpoint at step (\d+)", said)]
+    resumed = [int(step) for step in re.findall(r"listwise: resuming from the checkpoint at step (\d+)", said)]
     return Swept(storage, studies, finished, resumed, again.stdout, again.stderr)
 
 
 @pytest.mark.slow
-def test_a_sweep_killed_three_times_ends_with_as_many_trials_as_were_asked_for(swept: Swept) -> None:
+def test_a_sweep_killed_three_times_ends_with_the_requested_number_of_trials(swept: Swept) -> None:
     rows = trials(swept.storage)
     assert [row["trial"] for row in rows] == [0, 1, 2, 3]
     assert {row["state"] for row in rows} <= {"finished", "stopped early"}
@@ -114,7 +114,7 @@ def test_a_sweep_killed_three_times_ends_with_as_many_trials_as_were_asked_for(s
 
 
 @pytest.mark.slow
-def test_no_trial_that_had_finished_was_trained_again(swept: Swept, trained: Path) -> None:
+def test_no_finished_trial_is_trained_again(swept: Swept, trained: Path) -> None:
     made = manifests(swept.storage, "listwise")
     # A manifest says when its training ended, and how long it took.
     for finished in swept.finished:
@@ -126,7 +126,7 @@ def test_no_trial_that_had_finished_was_trained_again(swept: Swept, trained: Pat
 
 
 @pytest.mark.slow
-def test_a_trial_that_was_killed_went_on_from_its_checkpoint(swept: Swept) -> None:
+def test_a_killed_trial_resumes_from_its_checkpoint(swept: Swept) -> None:
     assert swept.resumed
     assert all(0 < step <= 40 for step in swept.resumed)
     for key in manifests(swept.storage, "listwise"):
@@ -135,18 +135,20 @@ def test_a_trial_that_was_killed_went_on_from_its_checkpoint(swept: Swept) -> No
 
 
 @pytest.mark.slow
-def test_a_range_that_grows_to_the_settings_as_they_are_is_told(swept: Swept) -> None:
+def test_widening_a_range_to_the_configured_value_is_reported(swept: Swept) -> None:
     assert "--space default is widened to include your values: listwise.lr from 1e-06 to" in swept.said
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", BEFORE)
-def test_everything_before_the_trials_was_made_once(stage: str, swept: Swept, trained: Path) -> None:
+def test_artifacts_before_the_trials_are_made_once(stage: str, swept: Swept, trained: Path) -> None:
     assert manifests(swept.storage, stage) == manifests(trained, stage)
 
 
 @pytest.mark.slow
-def test_the_best_is_told_beside_the_preset_and_best_yaml_is_its_configuration(swept: Swept, trained: Path) -> None:
+def test_the_best_trial_is_compared_with_the_preset_and_best_yaml_is_its_configuration(
+    swept: Swept, trained: Path
+) -> None:
     storage = swept.storage
     (own,) = manifests(trained, "listwise").values()
     told = re.match(r"best: trial (\d), dev MRR@10 ([\d.]+), unchanged settings ([\d.]+): ", swept.told)
@@ -166,7 +168,7 @@ def test_the_best_is_told_beside_the_preset_and_best_yaml_is_its_configuration(s
 
 
 @pytest.mark.slow
-def test_the_page_has_its_plots_inside_and_nothing_of_tune_is_left(swept: Swept) -> None:
+def test_the_report_embeds_its_plots_and_no_files_of_tune_remain(swept: Swept) -> None:
     (page,) = swept.storage.glob("sweeps/*/report.html")
     assert page.read_text().count("data:image/png;base64,") >= 3
     assert not (page.parent / "tune").exists()
@@ -174,7 +176,7 @@ def test_the_page_has_its_plots_inside_and_nothing_of_tune_is_left(swept: Swept)
 
 
 @pytest.mark.slow
-def test_a_nodes_gpus_are_watched_from_the_node_itself(tmp_path: Path) -> None:
+def test_the_gpus_of_a_node_are_sampled_on_that_node(tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho 80\n")
     program.chmod(0o755)
@@ -195,7 +197,7 @@ with gpu_watch() as usage:
 
 
 @pytest.mark.slow
-def test_trials_that_fail_are_shown_as_what_they_are_and_the_sweep_goes_on(trained: Path, tmp_path: Path) -> None:
+def test_failed_trials_are_reported_with_their_reasons_and_the_sweep_continues(trained: Path, tmp_path: Path) -> None:
     storage, space = tmp_path / "storage", tmp_path / "space.yaml"
     shutil.copytree(trained, storage)
     own = build("demo", assignments=settings())
@@ -223,7 +225,7 @@ def test_trials_that_fail_are_shown_as_what_they_are_and_the_sweep_goes_on(train
         assert row["reason"][:20] in page.read_text()
 
 
-def test_what_scoring_costs_is_a_second_aim(trained: Path, joining: dict[str, str], tmp_path: Path) -> None:
+def test_scoring_cost_is_a_second_objective(trained: Path, joining: dict[str, str], tmp_path: Path) -> None:
     shutil.copytree(trained, tmp_path / "storage")
     order = command(tmp_path / "storage", "--cost", "--trials", "2")
     answer = FORKS.run(order, joining)
@@ -243,7 +245,9 @@ def test_what_scoring_costs_is_a_second_aim(trained: Path, joining: dict[str, st
         (["--space", "nowhere.yaml"], "--space nowhere.yaml cannot be read"),
     ],
 )
-def test_what_cannot_be_run_is_one_sentence_before_anything_runs(more: list[str], told: str, tmp_path: Path) -> None:
+def test_a_sweep_that_cannot_run_is_one_sentence_before_any_stage_runs(
+    more: list[str], told: str, tmp_path: Path
+) -> None:
     answer = FORKS.run(command(tmp_path, *more), os.environ)
     assert answer.returncode == 2, answer.stderr
     lines = [line for line in answer.stderr.splitlines() if line.startswith("error: ")]

@@ -1,4 +1,4 @@
-"""A kind of run that somebody else wrote: known by its name alone, it is made, measured and compared as any other."""
+"""A kind of run in a user's own module, named MODULE:CLASS, is made, measured and compared like any other run."""
 
 import json
 import os
@@ -67,11 +67,11 @@ def run(job: str, package: Path, storage: Path, joining: dict[str, str], *more: 
     return json.loads(file.read_text())  # type: ignore[no-any-return]
 
 
-def test_the_kind_is_short() -> None:
+def test_the_kind_takes_fewer_than_30_lines() -> None:
     assert len(KIND.strip().splitlines()) < 30
 
 
-def test_evaluate_measures_it_beside_another_run(package: Path, storage: Path, joining: dict[str, str]) -> None:
+def test_evaluate_compares_the_run_with_a_baseline(package: Path, storage: Path, joining: dict[str, str]) -> None:
     facts = run("evaluate", package, storage, joining, "--run", "longest", "--baseline", "bm25", "--split", "dev")
     made, evaluated = facts["stages"]
     assert (made["stage"], evaluated["evaluation"]["run"]) == ("run:longest", "longest")
@@ -87,11 +87,11 @@ def test_evaluate_measures_it_beside_another_run(package: Path, storage: Path, j
     assert all(row["score"] == len(texts[row["passage_id"]]) for row in rows)
 
 
-def test_until_stops_at_it(package: Path, storage: Path, joining: dict[str, str]) -> None:
+def test_run_pipeline_until_the_run_stops_there(package: Path, storage: Path, joining: dict[str, str]) -> None:
     facts = run("run_pipeline", package, storage, joining, "--until", "longest")
     assert [stage["stage"] for stage in facts["stages"]] == ["corpus", "index", "run:bm25", "run:longest"]
 
 
-def test_ablate_has_a_row_for_it(package: Path, storage: Path, joining: dict[str, str]) -> None:
+def test_ablate_has_a_row_for_the_run(package: Path, storage: Path, joining: dict[str, str]) -> None:
     facts = run("ablate", package, storage, joining, "--only", "Longest")
     assert [row["name"] for row in facts["table"]["rows"]] == ["DR-BERT", "Longest"]

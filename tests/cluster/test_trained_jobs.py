@@ -1,4 +1,4 @@
-"""What jobs make of trained models: runs, tables, reports and exported folders."""
+"""Jobs after training: runs, tables, reports and exported folders."""
 
 import json
 import shutil
@@ -52,7 +52,7 @@ def measured(storage: Path, run: Run) -> Path:
     return storage
 
 
-def test_the_pipeline_ends_with_every_run_beside_bm25_and_reuses_what_was_trained(storage: Path, run: Run) -> None:
+def test_the_pipeline_compares_every_run_with_bm25_and_reuses_trained_models(storage: Path, run: Run) -> None:
     summary = run("run_pipeline", storage)
 
     stages = summary["stages"]
@@ -67,7 +67,7 @@ def test_the_pipeline_ends_with_every_run_beside_bm25_and_reuses_what_was_traine
         assert 0 <= figures["comparison"]["p_value"] <= 1
 
 
-def test_a_run_holds_the_candidates_and_no_others(measured: Path) -> None:
+def test_a_reranked_run_holds_exactly_the_candidates(measured: Path) -> None:
     def pairs(name: str) -> set[tuple[str, str]]:
         rows = pa.concat_tables([pq.read_table(file) for file in files(measured, name, "dev")])
         return set(zip(rows["query_id"].to_pylist(), rows["passage_id"].to_pylist(), strict=True))
@@ -75,7 +75,9 @@ def test_a_run_holds_the_candidates_and_no_others(measured: Path) -> None:
     assert pairs("drbert") == pairs("candidates")
 
 
-def test_the_noise_report_knows_the_truth_and_removes_less_the_higher_the_threshold(storage: Path, run: Run) -> None:
+def test_the_noise_report_uses_hidden_answers_and_higher_thresholds_remove_fewer_candidates(
+    storage: Path, run: Run
+) -> None:
     run("filter_noise", storage)
 
     (file,) = storage.glob("noise_report/*/report.json")
@@ -89,8 +91,26 @@ def test_the_noise_report_knows_the_truth_and_removes_less_the_higher_the_thresh
     assert rows
 
 
+def test_first_stages_are_made_and_compared_before_and_after_the_ranker(measured: Path, run: Run) -> None:
+    both = ["--set", "runs.steep={kind: search, k1: 2.0}", "--set", "runs.both={kind: rrf, of: [bm25, steep]}"]
+    summary = run("first_stages", measured, *both, *(part for name in ("bm25", "both") for part in ("--run", name)))
+
+    assert [part["split"] for part in summary["report"]["splits"]] == ["dev", "test"]
+    for part in summary["report"]["splits"]:
+        assert [stage["title"] for stage in part["first_stages"]] == ["BM25", "both"]
+        for row in part["ranked"]:
+            assert sum(row["shares"].values()) == pytest.approx(1)
+            assert row["mrr"] <= row["perfect"] == pytest.approx(1 - row["shares"]["out_of_reach"])
+        # Other tests of this file may have made more rankers.
+        ranked = [(row["candidates"], row["ranked_by"]) for row in part["ranked"]]
+        assert {("BM25", "BM25"), ("BM25", "DR-BERT"), ("both", "both")} <= set(ranked)
+    assert all(cost["queries_per_second"] > 0 < cost["num_bytes"] for cost in summary["report"]["costs"].values())
+    names = {path.name for path in Path(summary["folder"]).iterdir()}
+    assert names >= {"report.json", "report.md", "recall-dev.png", "ranking-test.png"}
+
+
 @pytest.mark.slow
-def test_the_ablation_shares_artifacts_and_says_what_a_row_is_worth(storage: Path, run: Run) -> None:
+def test_the_ablation_reuses_artifacts_and_reports_the_difference_of_each_row(storage: Path, run: Run) -> None:
     before = {path.parent.name for path in storage.glob("listwise/*/manifest.json")}
 
     summary = run("ablate", storage, "--only", "BM25", "--only", "- listwise", "--parallel", "2")

@@ -1,4 +1,4 @@
-"""Training outlives the loss of a worker, and of the driver, and ends in the weights of an unbroken run."""
+"""Training that loses a worker or the driver is resumed, and ends with the weights of an uninterrupted training."""
 
 import json
 import re
@@ -68,7 +68,7 @@ def assert_same_end(stage: str, storage: Path, trained: Path) -> None:
 @pytest.mark.parametrize(
     "stage", [pytest.param(stage, marks=[] if stage == "pointwise" else [pytest.mark.slow]) for stage in JOBS]
 )
-def test_a_killed_worker_is_replaced_and_the_weights_are_those_of_an_unbroken_run(
+def test_a_killed_worker_is_replaced_and_the_weights_equal_those_of_an_uninterrupted_training(
     stage: str, trained: Path, tmp_path: Path
 ) -> None:
     process = broken_off(stage, tmp_path / "storage", trained, kill_worker)
@@ -76,24 +76,24 @@ def test_a_killed_worker_is_replaced_and_the_weights_are_those_of_an_unbroken_ru
     _, said = process.communicate(timeout=300)
 
     assert process.returncode == 0, said
-    assert re.search(rf"{stage}: going on from the checkpoint at step [123]0", said), said
+    assert re.search(rf"{stage}: resuming from the checkpoint at step [123]0", said), said
     assert_same_end(stage, tmp_path / "storage", trained)
 
 
 @pytest.mark.slow
-def test_a_killed_driver_goes_on_from_its_last_checkpoint(trained: Path, tmp_path: Path) -> None:
+def test_a_job_whose_driver_was_killed_resumes_from_its_last_checkpoint(trained: Path, tmp_path: Path) -> None:
     broken_off("pointwise", tmp_path / "storage", trained, kill_whole)
 
     again = subprocess.run(command("train_pointwise", tmp_path / "storage"), text=True, stderr=subprocess.PIPE)
 
     assert again.returncode == 0, again.stderr
-    assert re.search(r"pointwise: going on from the checkpoint at step [123]0", again.stderr), again.stderr
+    assert re.search(r"pointwise: resuming from the checkpoint at step [123]0", again.stderr), again.stderr
     assert_same_end("pointwise", tmp_path / "storage", trained)
     assert not list((tmp_path / "storage").glob("pointwise/*/checkpoints"))
 
 
 @pytest.mark.slow
-def test_a_worker_lost_more_often_than_allowed_is_one_sentence(trained: Path, tmp_path: Path) -> None:
+def test_losing_workers_more_often_than_retries_allows_is_one_sentence(trained: Path, tmp_path: Path) -> None:
     process = broken_off("pointwise", tmp_path / "storage", trained, kill_worker, "--set", "resources.retries=0")
 
     _, said = process.communicate(timeout=300)
@@ -155,7 +155,7 @@ def test_two_workers_have_the_loss_curve_of_one_with_the_whole_batch(
         assert dev == pytest.approx(other_dev, abs=1e-3) if dev is not None else other_dev is None
 
 
-def test_a_loss_that_is_no_number_is_one_sentence(trained: Path, joining: dict[str, str], tmp_path: Path) -> None:
+def test_a_loss_of_nan_is_one_sentence(trained: Path, joining: dict[str, str], tmp_path: Path) -> None:
     storage = tmp_path / "storage"
     shutil.copytree(trained, storage)
 

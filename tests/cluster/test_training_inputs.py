@@ -1,4 +1,4 @@
-"""The training and dev candidates of the listwise phase, read from a storage that the pipeline made."""
+"""The training and dev candidates of the phases, read from the pipeline's storage."""
 
 import shutil
 from pathlib import Path
@@ -45,7 +45,7 @@ def sizes(split: Split) -> int:
     return sum(len(split.negatives(place)) for place in range(len(split.queries)))
 
 
-def test_lists_are_drawn_without_what_is_above_the_threshold_but_with_every_positive(
+def test_lists_lack_candidates_above_the_threshold_but_keep_every_positive(
     halfway: PipelineConfig, trained: Path
 ) -> None:
     store = Store(str(trained))
@@ -60,9 +60,7 @@ def test_lists_are_drawn_without_what_is_above_the_threshold_but_with_every_posi
     assert sizes(kept["dev"]) == sizes(whole["dev"])
 
 
-def test_dev_keeps_all_its_candidates_where_it_is_a_part_of_train(
-    halfway: PipelineConfig, trained: Path, tmp_path: Path
-) -> None:
+def test_dev_held_out_of_train_keeps_all_its_candidates(halfway: PipelineConfig, trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained, tmp_path / "storage")
     (file,) = tmp_path.glob("storage/corpus/*/judgments.parquet")
     judgments = pq.read_table(file)
@@ -99,7 +97,7 @@ def test_a_fresh_head_is_not_the_difference_of_the_pointwise_classes(config: Pip
     assert not torch.equal(heads[0], heads[1])
 
 
-def test_a_type_that_leaves_no_room_for_a_passage_is_cut(config: PipelineConfig, trained: Path) -> None:
+def test_a_type_that_leaves_no_room_for_a_passage_is_truncated(config: PipelineConfig, trained: Path) -> None:
     store = Store(str(trained))
     whole = inputs_of(config, store, {}).data.prefixes
     # The queries keep their length; what is left is too short for the longest of them, its type and a passage.
@@ -119,7 +117,7 @@ def test_a_type_that_leaves_no_room_for_a_passage_is_cut(config: PipelineConfig,
         ({"text.passage_pieces": 16}, "input.length=96 cannot be used: the corpus keeps text.passage_pieces=16 of"),
     ],
 )
-def test_inputs_longer_than_what_is_kept_are_one_sentence(
+def test_inputs_longer_than_the_stored_pieces_are_one_sentence(
     changes: dict[str, int], told: str, config: PipelineConfig, tmp_path: Path
 ) -> None:
     asked, store = apply(config.model_dump(), {"pretrain.enabled": False, **changes}), Store(str(tmp_path))
@@ -130,12 +128,12 @@ def test_inputs_longer_than_what_is_kept_are_one_sentence(
         pointwise.run(asked, store)
 
 
-def test_a_threshold_that_leaves_no_list_is_named(config: PipelineConfig, trained: Path) -> None:
-    with pytest.raises(DatasetError, match=r"or noise\.threshold if it took them out"):
+def test_an_error_names_a_threshold_that_leaves_no_list(config: PipelineConfig, trained: Path) -> None:
+    with pytest.raises(DatasetError, match=r"or noise\.threshold if the noise filter removed them"):
         start_listwise(apply(config.model_dump(), {"noise.threshold": 1e-6}), Store(str(trained)))
 
 
-def test_dev_queries_without_candidates_are_told_before_anything_is_trained(
+def test_dev_queries_without_candidates_are_an_error_before_training(
     config: PipelineConfig, trained: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(trained, tmp_path / "storage")
@@ -146,9 +144,7 @@ def test_dev_queries_without_candidates_are_told_before_anything_is_trained(
         start_pointwise(config, Store(str(tmp_path / "storage")))
 
 
-def test_checkpoints_that_a_killed_job_left_beside_its_model_are_removed(
-    config: PipelineConfig, trained: Path, tmp_path: Path
-) -> None:
+def test_checkpoints_that_a_killed_job_left_are_removed(config: PipelineConfig, trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained, tmp_path / "storage")
     store = Store(str(tmp_path / "storage"))
     left = Path(store.require("listwise", config).path("checkpoints/checkpoint_1/state.pt"))

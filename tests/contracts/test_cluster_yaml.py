@@ -75,7 +75,7 @@ def test_everything_the_install_reads_is_mounted_and_exists(written: dict[str, A
         assert mounts[f"~/rayrank/{name}"] == f"./{name}"
 
 
-def test_nodes_ask_for_a_token_before_they_talk(written: dict[str, Any]) -> None:
+def test_every_node_requires_token_authentication(written: dict[str, Any]) -> None:
     for kind in ("head", "worker"):
         starts = [command for command in written[f"{kind}_start_ray_commands"] if "ray start" in command]
         assert len(starts) == 1

@@ -62,7 +62,7 @@ def test_the_top_level_has_the_agreed_folders_and_files() -> None:
     assert {name for name in tracked if "/" not in name} >= FILES
 
 
-def test_no_module_is_named_after_nothing() -> None:
+def test_no_module_is_named_utils_or_similar() -> None:
     vague = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):
@@ -83,7 +83,7 @@ def test_the_import_contracts_hold() -> None:
 
 
 @pytest.mark.parametrize("module", ["config", "records", "errors", "flow", "presets", "overrides", "progress"])
-def test_settings_and_records_are_light_to_import(module: str) -> None:
+def test_settings_and_records_import_no_heavy_packages(module: str) -> None:
     loaded = python(f"import sys, rayrank.core.{module}; sys.stdout.write(' '.join(sys.modules))").split()
     assert f"rayrank.core.{module}" in loaded
     assert HEAVY.isdisjoint(loaded)

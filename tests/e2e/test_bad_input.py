@@ -187,7 +187,7 @@ def test_an_option_that_does_not_exist_shows_the_usage(arguments: list[str]) -> 
 
 
 @pytest.mark.parametrize("arguments", [["--preset", "huge"], ["--dataset", "beir:/\N{PEAR}"], ["--nonsense"]])
-def test_a_fork_answers_as_a_process_of_its_own_does(tmp_path: Path, arguments: list[str]) -> None:
+def test_a_forked_job_has_the_output_of_a_separate_process(tmp_path: Path, arguments: list[str]) -> None:
     forked, alone = (run("run_pipeline", "--storage", tmp_path, *arguments) for run in (job, job_process))
     assert forked.returncode == alone.returncode == 2
     assert (forked.stdout, forked.stderr) == (alone.stdout, alone.stderr)
@@ -205,13 +205,13 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert_one_sentence(job("build_corpus", "--storage", tmp_path), tmp_path / "logs", "cannot be written")
 
 
-def test_a_mistake_does_not_wait_for_ray_and_torch() -> None:
+def test_a_user_error_is_reported_before_ray_and_torch_are_imported() -> None:
     script = "import sys, jobs.entry; sys.exit({'ray', 'torch', 'transformers'} & set(sys.modules) or 0)"
     answer = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert answer.stderr == ""
 
 
-def test_a_hub_that_does_not_answer_is_named_soon(tmp_path: Path) -> None:
+def test_a_hub_that_does_not_answer_is_an_error_that_names_the_setting(tmp_path: Path) -> None:
     arguments = ("--dataset", write(tmp_path / "data", "beir"), "--set", "text.tokenizer=no-such/model")
     environment = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path / "hub")}
     # The hub's package reads these when it is imported.
@@ -219,7 +219,7 @@ def test_a_hub_that_does_not_answer_is_named_soon(tmp_path: Path) -> None:
     assert_one_sentence(answer, "text.tokenizer=no-such/model", "a folder on disk")
 
 
-def test_a_cluster_that_does_not_answer_is_named_soon(tmp_path: Path) -> None:
+def test_a_cluster_that_does_not_answer_is_an_error_that_names_its_address(tmp_path: Path) -> None:
     arguments = ("--dataset", write(tmp_path / "data", "beir"), "--storage", tmp_path / "storage")
     answer = job("build_corpus", *arguments, RAY_ADDRESS="127.0.0.1:9")
     assert_one_sentence(answer, "RAY_ADDRESS=127.0.0.1:9", "unset RAY_ADDRESS")
@@ -265,7 +265,7 @@ def test_a_cluster_that_does_not_answer_is_named_soon(tmp_path: Path) -> None:
         pytest.param(
             "beir",
             {"queries.jsonl": None, "queries.jsonl.gz": gzip.compress(QUERIES)[:40]},
-            ["queries.jsonl.gz", "not a whole compressed file"],
+            ["queries.jsonl.gz", "not a complete compressed file"],
             id="truncated",
         ),
         pytest.param(
@@ -337,7 +337,7 @@ def test_a_dataset_that_cannot_be_used_is_named(
         ),
         pytest.param(
             {"corpus.jsonl": None, "corpus.jsonl.gz": gzip.compress(CORPUS)[:60]},
-            ["corpus.jsonl.gz", "not a whole compressed file"],
+            ["corpus.jsonl.gz", "not a complete compressed file"],
             id="truncated",
             marks=pytest.mark.slow,
         ),
@@ -350,7 +350,7 @@ def test_a_dataset_that_cannot_be_used_is_named(
         pytest.param({"corpus.jsonl": b""}, ["has no passages"], id="empty", marks=pytest.mark.slow),
     ],
 )
-def test_a_corpus_that_cannot_be_used_is_named_by_the_readers(
+def test_a_corpus_that_readers_cannot_use_is_named(
     joining: dict[str, str], tmp_path: Path, changes: Files, fragments: list[str]
 ) -> None:
     arguments = ("--dataset", write(tmp_path / "data", "beir", changes), "--storage", tmp_path / "storage")
@@ -372,7 +372,7 @@ def test_a_corpus_that_cannot_be_used_is_named_by_the_readers(
         ("msmarco-qa", "dev.jsonl", rows({"query_id": 1, "query": "a"}), "malformed", "line 1: the field 'passages'"),
     ],
 )
-def test_a_reader_tells_the_place_of_a_flawed_passage(
+def test_a_reader_reports_the_file_and_line_of_a_bad_passage(
     tmp_path: Path, kind: str, name: str, content: bytes, flaw: str, example: str
 ) -> None:
     facts = read_part(tmp_path, kind, name, content)
@@ -388,9 +388,7 @@ def test_a_reader_tells_the_place_of_a_flawed_passage(
         ("msmarco-qa", "dev.jsonl", b"[{} {}]", "dev.jsonl is not JSON at line 1"),
     ],
 )
-def test_a_reader_that_cannot_go_on_leaves_no_file(
-    tmp_path: Path, kind: str, name: str, content: bytes, message: str
-) -> None:
+def test_a_reader_that_fails_leaves_no_file(tmp_path: Path, kind: str, name: str, content: bytes, message: str) -> None:
     with pytest.raises(DatasetError, match=message):
         read_part(tmp_path, kind, name, content)
     assert list((tmp_path / "storage").rglob("part-*")) == []
@@ -426,9 +424,7 @@ LEFT_OUT = {
 }
 
 
-def test_flaws_are_left_out_counted_and_told_where_the_settings_say_skip(
-    joining: dict[str, str], tmp_path: Path
-) -> None:
+def test_with_skip_bad_rows_are_left_out_counted_and_reported(joining: dict[str, str], tmp_path: Path) -> None:
     kinds = ("error", "duplicate", "empty", "unknown", "shared")
     skipping = [option for kind in kinds for option in ("--set", f"dataset.on_{kind}=skip")]
     dataset, report = write(tmp_path / "data", "beir", FLAWED), tmp_path / "summary.json"
@@ -459,7 +455,7 @@ def copied(options: list[object], folder: Path) -> tuple[list[object], Path]:
     return [*options[:3], storage], storage
 
 
-def test_what_was_computed_before_the_mistake_is_kept_and_reused(
+def test_artifacts_made_before_a_user_error_are_kept_and_reused(
     broken_off: tuple[list[object], Answer], tmp_path: Path
 ) -> None:
     options, answer = broken_off
@@ -498,7 +494,7 @@ def test_what_was_computed_before_the_mistake_is_kept_and_reused(
         ),
     ],
 )
-def test_a_stage_that_lacks_its_input_says_where_it_comes_from(
+def test_a_stage_without_its_input_names_the_job_that_makes_it(
     broken_off: tuple[list[object], Answer], name: str, arguments: list[str], fragments: list[str]
 ) -> None:
     options, _ = broken_off

@@ -72,13 +72,20 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def index_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a Lucene index of a small corpus."""
+def run_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of first stages over a small corpus, by their kind."""
     storage = tmp_path_factory.mktemp("storage")
-    job = "jobs.run_pipeline --until index --set dataset.demo.subjects=20 --storage".split()
-    subprocess.run([sys.executable, "-m", *job, str(storage)], check=True)
-    (folder,) = (storage / "index").iterdir()
-    return folder
+    job = "jobs.run_pipeline --until joined --set dataset.demo.subjects=20 --set candidates.depth=10 --set".split()
+    joined = "runs.joined={kind: rrf, of: [hybrid, bm25]}"
+    subprocess.run([sys.executable, "-m", *job, joined, "--storage", str(storage)], check=True)
+    kinds = ("search", "dense", "interpolate", "rrf")
+    return {kind: folder for kind in kinds for folder in (storage / kind).iterdir()}
+
+
+@pytest.fixture(scope="session")
+def run_folder(run_folders: dict[str, Path]) -> Path:
+    """The folder of BM25's run over a small corpus."""
+    return run_folders["search"]
 
 
 @pytest.fixture(scope="session")

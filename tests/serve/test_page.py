@@ -40,12 +40,12 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def closed(
-    serving: str, model_folder: Path, index_folder: Path, tmp_path_factory: pytest.TempPathFactory
+    serving: str, model_folder: Path, run_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The URL of an endpoint with an index, an API key and a route prefix."""
+    """The URL of an endpoint with a first stage, an API key and a route prefix."""
     keys = tmp_path_factory.mktemp("closed") / "keys"
     keys.write_text("sesame\n")
-    settings = {"model": str(model_folder), "search.index": str(index_folder), "keys_file": str(keys)}
+    settings = {"model": str(model_folder), "search.run": str(run_folder), "keys_file": str(keys)}
     serve.run(build(settings), name="closed", route_prefix="/closed")
     yield f"{serving}/closed/"
     serve.delete("closed")
@@ -136,8 +136,8 @@ def test_an_explanation_shows_words_pieces_and_attention_in_both_forms(page: Pag
     card.get_by_role("button", name="Explain").click()
 
     expect(card.locator(".word")).to_have_text("what is a bogue A bogue is a fish .".split())
-    expect(card.locator(".together li")).to_have_text(["bogue = bog + ##ue"])
-    expect(card.locator(".together b.piece")).to_have_text(["##ue"])
+    expect(card.locator(".split-words li")).to_have_text(["bogue = bog + ##ue"])
+    expect(card.locator(".split-words b.piece")).to_have_text(["##ue"])
     cells = card.locator(".weight")
     expect(cells).to_have_count(6 * 2 * 4)
     card.get_by_label("Layer").select_option("1")
@@ -241,7 +241,7 @@ def test_everything_can_be_done_by_keyboard(page: Page) -> None:
     panel = page.locator(".card").first.locator(".why")
     expect(panel.get_by_role("grid")).to_be_visible()
     press("Tab", "ArrowRight")
-    expect(panel.locator(".worth .reading")).to_contain_text("Without “is” the score")
+    expect(panel.locator(".effects .reading")).to_contain_text("Without “is” the score")
     press("Tab", "Tab", "Tab", "Tab", "ArrowRight", "ArrowDown")
     expect(panel.locator(".weight").nth(9)).to_be_focused()
     expect(panel.locator(".attention .reading")).to_contain_text("“is” gives")

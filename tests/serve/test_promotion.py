@@ -160,7 +160,7 @@ def test_promotion_and_rollback_under_load_fail_no_request(cluster: Cluster) -> 
     assert there.returncode == 0, there.stderr
     assert back.returncode == 0, back.stderr
     assert "the endpoint serves it: 24 golden pairs" in there.stdout
-    assert "first-stage scores count 0.25 from now on, not 0, which none of these queries" in there.stdout
+    assert "the weight of first-stage scores changes from 0 to 0.25, which this comparison" in there.stdout
     assert f"{cluster.old} is back in place of {cluster.new}" in back.stdout
     assert np.allclose(new, wanted(cluster.new), atol=1e-4)
     assert np.allclose(old, wanted(cluster.old), atol=1e-4)

@@ -27,8 +27,8 @@ def schema(server: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def schema_with_index(serving: str, model_folder: Path, index_folder: Path) -> Iterator[Any]:
-    arguments = {"model": str(model_folder), "search.index": str(index_folder)}
+def schema_with_search(serving: str, model_folder: Path, run_folder: Path) -> Iterator[Any]:
+    arguments = {"model": str(model_folder), "search.run": str(run_folder)}
     serve.run(build(arguments), name="searched", route_prefix="/searched")
     yield schemathesis.openapi.from_url(f"{serving}/searched/openapi.json")
     serve.delete("searched")
@@ -53,8 +53,8 @@ def test_answers_are_as_described(schema: Any, method: str, path: str) -> None:
 
 
 @pytest.mark.slow
-def test_answers_from_an_index_are_as_described(schema_with_index: Any) -> None:
-    assert 200 in try_all(schema_with_index, "POST", "/search")
+def test_answers_from_an_index_are_as_described(schema_with_search: Any) -> None:
+    assert 200 in try_all(schema_with_search, "POST", "/search")
 
 
 def try_all(schema: Any, method: str, path: str) -> set[int]:

@@ -227,12 +227,12 @@ def test_an_invalid_request_that_a_replica_finds_gets_one_sentence(server: str) 
 
     assert answer.status_code == 422
     message = answer.json()["error"]["message"]
-    assert message == "The model has nothing of the passage to read: send one with some text."
+    assert message == "The passage has no word pieces in the model's input: send a passage with text."
 
 
 @pytest.mark.slow
-def test_search_retrieves_and_re_ranks(serving: str, model_folder: Path, index_folder: Path) -> None:
-    settings = {"model": str(model_folder), "search.index": str(index_folder)}
+def test_search_retrieves_and_re_ranks(serving: str, model_folder: Path, run_folder: Path) -> None:
+    settings = {"model": str(model_folder), "search.run": str(run_folder)}
     with application(serving, "found", **settings) as (url, _):
         asked = {"query": "where is the lighthouse", "depth": 5}
         answer = httpx.post(f"{url}/search", json=asked, timeout=60)

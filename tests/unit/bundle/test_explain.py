@@ -211,7 +211,7 @@ def test_a_long_passage_is_truncated_as_in_scoring(tokenizer: PreTrainedTokenize
 
 @pytest.mark.parametrize("passage", ["", " \n", "\0"])
 def test_a_passage_without_word_pieces_is_refused(tokenizer: PreTrainedTokenizerFast, passage: str) -> None:
-    with pytest.raises(ConfigError, match="send one with some text"):
+    with pytest.raises(ConfigError, match="send a passage with text"):
         explain(tiny(tokenizer, StrmConfig()), QUERY, passage, None)
 
 
@@ -225,7 +225,7 @@ def test_a_type_of_any_length_leaves_room_for_the_passage(tokenizer: PreTrainedT
     assert found["score"] == pytest.approx(score(of, [QUERY], [PASSAGE], [kind])[0], abs=1e-6)
 
 
-def test_of_a_long_passage_the_first_words_are_shown_and_the_rest_is_counted(
+def test_a_long_passage_shows_its_first_words_and_counts_the_rest(
     tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(explaining, "MAX_WEIGHTS", 0)

@@ -253,7 +253,7 @@ def test_types_are_required_if_the_model_was_trained_with_them_and_refused_other
     with_types = exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "with")
     without = exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "without", types=False)
 
-    with pytest.raises(ConfigError, match=r"input\.query_type=True asks for one type a query"):
+    with pytest.raises(ConfigError, match=r"input\.query_type=True asks for one type per query"):
         score(with_types, QUERIES, PASSAGES)
     with pytest.raises(ConfigError, match=r"input\.query_type=False asks for no types"):
         score(without, QUERIES, PASSAGES, TYPES)

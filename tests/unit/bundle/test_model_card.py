@@ -1,4 +1,4 @@
-"""The card says what storage knows of a model: its phases, its figures and no others', and how to open it."""
+"""The model card states a model's training phases, its own figures only, and how to load it."""
 
 import time
 from dataclasses import replace
@@ -74,14 +74,14 @@ def test_the_front_matter_is_yaml_that_a_hub_understands() -> None:
         ("package:other/model", None),
     ],
 )
-def test_the_base_model_is_named_as_the_hub_names_it_or_not_at_all(encoder: str, base: str | None) -> None:
+def test_the_base_model_has_its_name_on_the_hub_or_is_left_out(encoder: str, base: str | None) -> None:
     card = write_card(replace(ORIGIN, encoder=encoder), SETTINGS, portable=True)
 
     assert front_matter(card).get("base_model") == base
     assert "/home/" not in card
 
 
-def test_a_relative_folder_is_no_base_model_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_folder_is_not_named_as_the_base_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "models" / "enc").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
 
@@ -90,7 +90,7 @@ def test_a_relative_folder_is_no_base_model_on_the_hub(tmp_path: Path, monkeypat
     assert "base_model" not in front_matter(card)
 
 
-def test_the_card_tells_the_training_and_the_figures() -> None:
+def test_the_card_states_the_training_and_the_figures() -> None:
     card = write_card(ORIGIN, SETTINGS, portable=True)
 
     assert "27,413 passages, 12,889 training queries with 21,325 judgments" in card
@@ -102,23 +102,24 @@ def test_the_card_tells_the_training_and_the_figures() -> None:
     assert "not been measured" in write_card(replace(ORIGIN, evaluations=[]), SETTINGS, portable=True)
 
 
-def test_the_card_tells_the_input_and_its_types() -> None:
+def test_the_card_states_the_input_format_and_the_query_types() -> None:
     typed, untyped = (write_card(ORIGIN, settings, portable=True) for settings in (SETTINGS, UNTYPED))
 
     assert "`[CLS] type [SEP] query [SEP] passage [SEP]`, at most 180 word pieces" in typed
-    assert "Types seen in training: `numeric`, `person`. 5 queries had a type in the dataset, 7 got theirs" in typed
+    assert "Types seen in training: `numeric`, `person`. 5 queries had a type in the dataset; " in typed
+    assert "predicted the types of 7." in typed
     assert 'model.rank("numeric [SEP] a query"' in typed
     assert "`[CLS] query [SEP] passage [SEP]`" in untyped
     assert 'model.rank("a query"' in untyped
     assert "types=" not in untyped
 
 
-def test_the_card_of_a_model_with_strm_says_what_cannot_open_it() -> None:
+def test_the_card_of_a_model_with_strm_says_that_other_libraries_refuse_it() -> None:
     card = write_card(ORIGIN, STRM, portable=False)
 
     assert "refuse this folder" in card
     assert "model = CrossEncoder" not in card
-    assert "It acts from layer 2 to the last" in card
+    assert "STRM acts from layer 2 to the last" in card
 
 
 def made(stage: str, config: PipelineConfig, store: Store, **facts: Any) -> Artifact:
@@ -148,7 +149,7 @@ def evaluated(config: PipelineConfig, store: Store, run: str, mean: float, basel
     made("evaluate", config.model_copy(update={"evaluate": chosen}), store, **facts)
 
 
-def test_a_trained_model_is_exported_with_its_own_figures_and_no_others(
+def test_a_trained_model_is_exported_with_its_own_figures_only(
     trained: tuple[PipelineConfig, Store], tmp_path: Path
 ) -> None:
     config, store = trained
@@ -166,7 +167,7 @@ def test_a_trained_model_is_exported_with_its_own_figures_and_no_others(
     assert [figure in cards["drbert"] for figure in figures] == [True, False, False, False]
     assert [figure in cards["pointwise"] for figure in figures] == [False, True, False, False]
     assert front_matter(cards["drbert"])["license"] == "mit"
-    assert "made of sentence-transformers/all-MiniLM-L6-v2, cut after layer 1, with rayrank" in cards["drbert"]
+    assert "trained from sentence-transformers/all-MiniLM-L6-v2, cut after layer 1, with rayrank" in cards["drbert"]
     assert "- listwise:" in cards["drbert"]
     assert "- listwise:" not in cards["pointwise"]
     opened = load(str(tmp_path / "drbert"))
@@ -174,7 +175,7 @@ def test_a_trained_model_is_exported_with_its_own_figures_and_no_others(
     assert opened.settings.strm == config.strm
 
 
-def test_the_weight_of_the_first_stage_goes_with_the_model_it_was_learnt_beside(
+def test_the_first_stage_weight_is_exported_only_with_the_model_it_was_tuned_for(
     trained: tuple[PipelineConfig, Store], tmp_path: Path
 ) -> None:
     config, store = trained
@@ -191,13 +192,13 @@ def test_the_weight_of_the_first_stage_goes_with_the_model_it_was_learnt_beside(
         assert [sign in card for card in cards] == [True, False]
 
 
-def test_a_model_that_is_not_trained_yet_is_missed_by_the_name_of_its_job(tmp_path: Path) -> None:
+def test_exporting_an_untrained_model_names_the_job_that_trains_it(tmp_path: Path) -> None:
     with pytest.raises(MissingArtifact, match=r"The listwise artifact .* run python -m jobs\.train_listwise"):
         run(str(tmp_path / "out"), "drbert", "unknown", PipelineConfig(), Store(str(tmp_path / "storage")))
     assert not (tmp_path / "out").exists()
 
 
-def test_an_output_in_use_is_refused_before_the_model_is_looked_for(tmp_path: Path) -> None:
+def test_a_nonempty_output_folder_is_refused_before_the_model_is_read(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
 
     with pytest.raises(StorageError, match="is not empty"):

@@ -111,7 +111,7 @@ def test_another_configuration_is_another_artifact(root: str) -> None:
     assert store.find("corpus", other) is None
 
 
-def test_a_file_appears_only_when_it_is_whole(root: str) -> None:
+def test_a_file_appears_only_when_it_is_complete(root: str) -> None:
     artifact = Store(root).artifact("corpus", demo())
     with artifact.create("part.parquet") as stream:
         stream.write(b"half")
@@ -146,7 +146,7 @@ def test_an_exception_while_rewriting_leaves_the_old_file(root: str) -> None:
     assert files(artifact) == {"facts.json"}
 
 
-def test_tables_and_json_come_back_equal(root: str) -> None:
+def test_tables_and_json_survive_writing_and_reading(root: str) -> None:
     artifact = Store(root).artifact("corpus", demo())
     artifact.write_table("passages/one.parquet", TABLE)
     assert artifact.read_table("passages/one.parquet").equals(TABLE)
@@ -201,7 +201,7 @@ def contents(folder: str) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in paths if path.is_file()}
 
 
-def test_a_folder_is_stored_whole_and_found_on_this_machine(root: str, folder: Path, disk: Path) -> None:
+def test_a_stored_folder_can_be_read_as_a_local_folder(root: str, folder: Path, disk: Path) -> None:
     artifact = Store(root).artifact("index", demo())
     artifact.put_folder(str(folder), "lucene")
     assert contents(artifact.local("lucene")) == {"top.txt": "top", "deep/deeper/low.txt": "low"}
@@ -218,14 +218,14 @@ def test_storage_that_fails_while_writing_is_one_sentence(tmp_path: Path, folder
 
 
 @pytest.mark.parametrize("prefix", ["", "file://"])
-def test_a_local_folder_is_used_where_it_lies(prefix: str, tmp_path: Path, folder: Path, disk: Path) -> None:
+def test_a_folder_on_local_storage_is_not_copied(prefix: str, tmp_path: Path, folder: Path, disk: Path) -> None:
     artifact = Store(f"{prefix}{tmp_path}/store").artifact("index", demo())
     artifact.put_folder(str(folder), "lucene")
     assert artifact.local("lucene") == f"{tmp_path}/store/index/{artifact.key}/lucene"
     assert list(disk.iterdir()) == []
 
 
-def test_a_folder_elsewhere_is_fetched_once(memory: str, folder: Path, disk: Path) -> None:
+def test_a_folder_on_remote_storage_is_fetched_once(memory: str, folder: Path, disk: Path) -> None:
     artifact = Store(memory).artifact("index", demo())
     artifact.put_folder(str(folder), "lucene")
     first = artifact.local("lucene")
@@ -243,7 +243,7 @@ def test_a_fetch_that_fails_leaves_nothing_behind(memory: str, disk: Path) -> No
     assert not any(path.name.startswith("tmp") for path in disk.rglob("*"))
 
 
-def test_workers_that_fetch_at_once_all_get_the_whole_folder(memory: str, folder: Path, disk: Path) -> None:
+def test_workers_that_fetch_concurrently_all_get_the_whole_folder(memory: str, folder: Path, disk: Path) -> None:
     # The same artifact in several places: threads cannot read one file of memory:// at once.
     artifacts = [Store(f"{memory}/{number}").artifact("index", demo()) for number in range(8)]
     for artifact in artifacts:
@@ -287,7 +287,7 @@ def copying(tmp_path: Path, folder: Path, disk: Path) -> Iterator[Callable[[], s
         process.communicate()
 
 
-def test_a_copy_lasts_as_long_as_a_process_that_uses_it(
+def test_a_fetched_copy_lasts_as_long_as_a_process_that_uses_it(
     copying: Callable[[], subprocess.Popen[str]], disk: Path
 ) -> None:
     first, second = copying(), copying()
@@ -323,7 +323,7 @@ def test_storage_below_a_regular_file_is_one_sentence(prefix: str, tmp_path: Pat
     with pytest.raises(StorageError) as caught:
         Store(root)
     sentence = str(caught.value)
-    assert sentence == f"--storage {root} cannot be written: Not a directory; name a folder or bucket that can."
+    assert sentence == f"--storage {root} cannot be written: Not a directory; name a writable folder or bucket."
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -348,7 +348,7 @@ def test_opening_a_store_leaves_only_the_folder(root: str) -> None:
     assert filesystem.ls(path) == []
 
 
-def test_a_relative_root_stays_where_it_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_root_is_resolved_when_the_store_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     expected = str(tmp_path / "store")
     assert Store("store").root == expected
@@ -368,7 +368,7 @@ def test_slashes_at_the_end_of_a_root_do_not_matter(memory: str, tmp_path: Path)
     assert Store("memory://").artifact("corpus", demo()).path("x").startswith("/corpus/")
 
 
-def test_an_artifact_travels_to_workers(root: str) -> None:
+def test_an_artifact_can_be_pickled(root: str) -> None:
     artifact = Store(root).artifact("corpus", demo())
     artifact.write_json("facts.json", {"count": 1})
     copy = pickle.loads(pickle.dumps(artifact))
@@ -376,7 +376,7 @@ def test_an_artifact_travels_to_workers(root: str) -> None:
     assert copy.read_json("facts.json") == {"count": 1}
 
 
-def test_threads_may_finish_the_same_artifact_at_once(root: str) -> None:
+def test_threads_may_finish_the_same_artifact_concurrently(root: str) -> None:
     together = threading.Barrier(8)
 
     def finish(_: int) -> Artifact:
@@ -394,7 +394,7 @@ def test_threads_may_finish_the_same_artifact_at_once(root: str) -> None:
     assert files(artifacts[0]) == {MANIFEST, "passages/one.parquet"}
 
 
-def test_processes_may_finish_the_same_artifact_at_once(tmp_path: Path) -> None:
+def test_processes_may_finish_the_same_artifact_concurrently(tmp_path: Path) -> None:
     script = (
         "import sys, time\n"
         "from rayrank.core.artifacts import Store\n"

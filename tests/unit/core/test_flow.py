@@ -8,17 +8,32 @@ from rayrank.core import flow
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import build, flatten
-from rayrank.core.run_kinds import kind_named
+from rayrank.core.run_kinds import RunKind, RunSettings, kind_named
 
-RUNS = ("run:bm25", "run:provided", "run:pointwise", "run:pointwise@train", "run:drbert", "run:fused")
+FIRST_STAGES = ("bm25", "rm3", "deepct", "doc2query", "dense", "trained_dense", "hybrid", "trained_hybrid", "provided")
+RUNS = (
+    *(f"run:{name}" for name in FIRST_STAGES),
+    *("run:pointwise", "run:pointwise@train", "run:drbert", "run:fused"),
+)
 NODES = (*flow.STAGES, *RUNS)
 MODELS = {"pointwise", "noise_report", "listwise", "run:pointwise", "run:pointwise@train", "run:drbert", "run:fused"}
 LISTWISE = {"listwise", "run:drbert", "run:fused"}
 PRETRAINED = {"pretrain"} | MODELS
-ENCODER = {"query_typer"} | PRETRAINED
+DEEPCT_INDEX = {"deepct_index", "run:deepct"}
+DEEPCT = {"train_deepct", "deepct_documents"} | DEEPCT_INDEX
+DOC2QUERY_INDEX = {"doc2query_index", "run:doc2query"}
+DOC2QUERY_DOCUMENTS = {"doc2query_documents"} | DOC2QUERY_INDEX
+DOC2QUERY = {"doc2query"} | DOC2QUERY_DOCUMENTS
+TRAINED_VECTORS = {"trained_embeddings", "run:trained_dense", "run:trained_hybrid"}
+TRAIN_DENSE = {"train_dense"} | TRAINED_VECTORS
+DENSE = {"run:dense", "run:hybrid"}
+VECTORS = {"embeddings"} | DENSE | TRAINED_VECTORS
+SEEDED = {"query_typer"} | PRETRAINED | DEEPCT | DOC2QUERY | TRAIN_DENSE
+ENCODER = {"query_typer"} | PRETRAINED | DEEPCT
 CHOSEN = {"evaluate"} | MODELS
-CANDIDATES = {"run:bm25"} | CHOSEN
+CANDIDATES = {"run:bm25", "run:hybrid"} | TRAIN_DENSE | CHOSEN
 INDEX = {"index"} | CANDIDATES
+ANALYSIS = {"rm3_index", "run:rm3"} | INDEX | DEEPCT_INDEX | DOC2QUERY_INDEX
 EVALUATE = {"evaluate"}
 CORPUS = set(NODES)
 NOTHING: set[str] = set()
@@ -43,15 +58,31 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "text.passage_pieces": ("128", CORPUS),
     "text.query_pieces": ("32", CORPUS),
     "text.fingerprint": ("abc", CORPUS),
-    "index.stemmer": ("krovetz", INDEX),
-    "index.stopwords": ("none", INDEX),
+    "index.stemmer": ("krovetz", ANALYSIS),
+    "index.stopwords": ("none", ANALYSIS),
     "candidates.first_stage": ("provided", CHOSEN),
-    "candidates.depth": ("7", CANDIDATES),
+    "candidates.depth": ("7", {"run:rm3", "run:deepct", "run:doc2query", "run:dense"} | CANDIDATES),
     "runs.bm25.kind": ("provided", CANDIDATES),
     "runs.bm25.title": ("Lucene", NOTHING),
     "runs.bm25.k1": ("0.8", CANDIDATES),
     "runs.bm25.b": ("0.7", CANDIDATES),
     "runs.bm25.partition_queries": ("10", CANDIDATES),
+    "runs.bm25.index": ("deepct", CANDIDATES),
+    "runs.bm25.depth": ("7", CANDIDATES),
+    "runs.bm25.rm3": ("true", CANDIDATES),
+    "runs.bm25.rm3_terms": ("7", NOTHING),  # no query is expanded, so nothing depends on how
+    "runs.bm25.rm3_passages": ("7", NOTHING),
+    "runs.bm25.rm3_weight": ("0.7", NOTHING),
+    "runs.dense.kind": ("search", DENSE),
+    "runs.dense.title": ("vectors", NOTHING),
+    "runs.dense.trained": ("true", DENSE),
+    "runs.dense.depth": ("7", DENSE),
+    "runs.dense.partition_queries": ("10", DENSE),
+    "runs.trained_dense.kind": ("search", {"run:trained_dense", "run:trained_hybrid"}),
+    "runs.trained_dense.title": ("vectors", NOTHING),
+    "runs.trained_dense.trained": ("false", {"run:trained_dense", "run:trained_hybrid"}),
+    "runs.trained_dense.depth": ("7", {"run:trained_dense", "run:trained_hybrid"}),
+    "runs.trained_dense.partition_queries": ("10", {"run:trained_dense", "run:trained_hybrid"}),
     "runs.provided.kind": ("search", {"run:provided"}),
     "runs.provided.title": ("given", NOTHING),
     "runs.provided.fingerprint": ("abc", {"run:provided"}),
@@ -65,7 +96,8 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "runs.fused.kind": ("search", {"run:fused"}),
     "runs.fused.title": ("both", NOTHING),
     "runs.fused.of": ("[pointwise, bm25]", {"run:fused"}),
-    "runs.fused.weight": ("0.3", {"run:fused"}),
+    "runs.hybrid.of": ("[dense, rm3]", {"run:hybrid"}),
+    "runs.trained_hybrid.of": ("[trained_dense, rm3]", {"run:trained_hybrid"}),
     "evaluate.run": ("mine.trec", EVALUATE),
     "evaluate.baseline": ("bm25", EVALUATE),
     "evaluate.split": ("dev", EVALUATE),
@@ -87,10 +119,10 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "query_types.ignore_labels": ("true", {"query_types"} | MODELS),
     "query_types.predict": ("trained", {"query_types"} | MODELS),
     "query_types.abbreviation": ("true", {"query_types"} | MODELS),
-    "training.seed": ("14", ENCODER),
-    "training.dev_queries": ("7", MODELS),
-    "training.evaluations": ("7", ENCODER),
-    "training.metric": ("nDCG@10", MODELS | EVALUATE),
+    "training.seed": ("14", SEEDED),
+    "training.dev_queries": ("7", MODELS | TRAIN_DENSE),
+    "training.evaluations": ("7", SEEDED),
+    "training.metric": ("nDCG@10", MODELS | EVALUATE | TRAIN_DENSE | {"run:hybrid"}),
     "typer.labels": ("labels.txt", {"query_typer"}),
     "typer.fingerprint": ("abc", {"query_typer"}),
     "pretrain.enabled": ("false", PRETRAINED),
@@ -103,6 +135,27 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "listwise.head": ("fresh", LISTWISE),
     "listwise.positives": ("2", LISTWISE),
     "listwise.negatives": ("2", LISTWISE),
+    "dense.encoder": ("bert-base-uncased", VECTORS | TRAIN_DENSE),
+    "dense.pooling": ("cls", VECTORS | TRAIN_DENSE),
+    "dense.normalize": ("false", VECTORS | TRAIN_DENSE),
+    "dense.query_prefix": ("find", VECTORS | TRAIN_DENSE),
+    "dense.passage_prefix": ("found", VECTORS | TRAIN_DENSE),
+    "dense.length": ("80", VECTORS | TRAIN_DENSE),
+    "dense.exact_up_to": ("7", VECTORS),
+    "dense.recall": ("0.5", VECTORS),
+    "dense.fingerprint": ("abc", VECTORS | TRAIN_DENSE),
+    "train_dense.first_stage": ("rm3", TRAIN_DENSE),
+    "train_dense.noise_run": ("rm3", TRAIN_DENSE),
+    "train_dense.negatives": ("3", TRAIN_DENSE),
+    "train_dense.temperature": ("0.3", TRAIN_DENSE),
+    "deepct.length": ("80", DEEPCT),
+    "deepct.scale": ("7", DEEPCT - {"train_deepct"}),
+    "doc2query.model": ("scratch", DOC2QUERY),
+    "doc2query.length": ("80", DOC2QUERY),
+    "doc2query.query_length": ("80", DOC2QUERY),
+    "doc2query.queries": ("3", DOC2QUERY_DOCUMENTS),
+    "doc2query.top_k": ("3", DOC2QUERY_DOCUMENTS),
+    "doc2query.fingerprint": ("abc", DOC2QUERY),
     "scorer.backend": ("onnx-int8", NOTHING),
     "domain.words": ("500", {"domain_report"}),
     "domain.language": ("de", {"domain_report"}),
@@ -130,13 +183,27 @@ PHASE = {
     "clip": "0.3",
     "micro_batch_size": "9",
 }
+RM3 = {"rm3_terms": "7", "rm3_passages": "7", "rm3_weight": "0.7"}
+SEARCH = {"kind": "dense", "k1": "0.8", "b": "0.7", "depth": "7", "partition_queries": "10"}
+INTERPOLATE = {"kind": "search", "weight": "0.3", "depth": "7", "normalize": "z-score"}
 for section, after in (
     ("typer", {"query_typer"}),
     ("pretrain", PRETRAINED),
     ("pointwise", MODELS),
     ("listwise", LISTWISE),
+    ("train_dense", TRAIN_DENSE),
+    ("deepct", DEEPCT),
+    ("doc2query", DOC2QUERY),
 ):
     CHANGES |= {f"{section}.{name}": (text, after) for name, text in PHASE.items()}
+for run, index, rm3 in (("rm3", "deepct", "false"), ("deepct", "plain", "true"), ("doc2query", "plain", "true")):
+    searched = {**SEARCH, "index": index, "rm3": rm3}
+    CHANGES |= {f"runs.{run}.{name}": (text, {f"run:{run}"}) for name, text in searched.items()}
+    CHANGES |= {f"runs.{run}.{name}": (text, {"run:rm3"} if run == "rm3" else NOTHING) for name, text in RM3.items()}
+for run in ("fused", "hybrid", "trained_hybrid"):
+    CHANGES |= {f"runs.{run}.{name}": (text, {f"run:{run}"}) for name, text in INTERPOLATE.items()}
+for run in ("rm3", "deepct", "doc2query", "hybrid", "trained_hybrid"):
+    CHANGES[f"runs.{run}.title"] = ("another", NOTHING)
 
 
 def keys(config: PipelineConfig) -> dict[str, str]:
@@ -157,7 +224,7 @@ def test_a_setting_changes_exactly_the_results_that_depend_on_it(key: str) -> No
 
 def test_every_section_and_every_setting_of_a_stage_is_in_the_table() -> None:
     assert {key.split(".")[0] for key in CHANGES} == set(PipelineConfig.model_fields)
-    # Any other model of the run `pointwise` would make a circle with the noise filter.
+    # Any other model of the run `pointwise` would make a cycle with the noise filter.
     assert {key for key, _ in flatten(build("demo").model_dump())} - {"runs.pointwise.model"} <= set(CHANGES)
 
 
@@ -165,7 +232,7 @@ def test_every_section_and_every_setting_of_a_stage_is_in_the_table() -> None:
 def test_provided_candidates_do_not_depend_on_the_index(key: str) -> None:
     provided = "candidates.first_stage=provided"
     config = build("demo", assignments=[provided, f"{key}={CHANGES[key][0]}"])
-    assert changed(build("demo", assignments=[provided]), config) == {"index", "run:bm25"}
+    assert changed(build("demo", assignments=[provided]), config) == ANALYSIS - CHOSEN
     assert flow.inputs("candidates", config) == ("corpus",)
 
 
@@ -191,7 +258,7 @@ def test_a_key_depends_on_values_and_not_on_how_they_were_written() -> None:
     assert keys(first) == keys(second)
 
 
-def test_asking_for_a_key_changes_nothing() -> None:
+def test_computing_a_key_does_not_change_the_configuration() -> None:
     config = build("demo")
     before = config.model_dump()
     assert keys(config) == keys(config)
@@ -216,7 +283,8 @@ def test_a_new_version_of_a_stage_changes_it_and_what_follows(monkeypatch: pytes
 def test_a_new_version_of_a_kind_changes_its_runs_and_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     before = keys(build("demo"))
     monkeypatch.setattr(type(kind_named("interpolate")), "version", 99)
-    assert {node for node, key in keys(build("demo")).items() if key != before[node]} == {"run:fused"}
+    interpolated = {"run:fused", "run:hybrid", "run:trained_hybrid"}
+    assert {node for node, key in keys(build("demo")).items() if key != before[node]} == interpolated
 
 
 def test_inputs_come_before_the_stages_that_read_them() -> None:
@@ -235,26 +303,42 @@ def test_a_description_has_plain_values_of_the_stages_own_sections() -> None:
     assert set(flow.describe("corpus", config).settings) == {"dataset", "text"}
 
 
-def test_runs_of_equal_settings_have_one_key_whatever_they_are_called() -> None:
+def test_runs_with_equal_settings_and_different_names_have_one_key() -> None:
     config = build("demo", assignments=["runs.other={kind: rerank, model: listwise, title: Other}"])
     assert flow.key("run:other", config) == flow.key("run:drbert", config)
 
 
-def test_a_model_can_rerank_what_another_one_ranked() -> None:
+def test_a_model_can_rerank_the_run_of_another_model() -> None:
     config = build("demo", assignments=["runs.drbert.of=pointwise"])
     assert flow.inputs("drbert", config)[-2:] == ("listwise", "run:pointwise")
 
 
-def test_a_first_stage_covers_the_training_queries_and_a_ranker_is_made_for_them_by_itself() -> None:
+def test_training_queries_are_in_the_first_stages_run_but_in_a_separate_run_of_a_ranker() -> None:
     config = build("demo")
     assert flow.run_node("candidates", config, train=True) == "run:bm25"
     assert flow.node("noise", config) == flow.run_node("pointwise", config, train=True) == "run:pointwise@train"
 
 
+def test_candidates_come_from_a_run_that_has_training_queries() -> None:
+    by_length = "runs.longest={kind: 'tests.unit.core.test_flow:Reordered', of: bm25}"
+    with pytest.raises(ConfigError, match=r"candidates.first_stage=longest cannot be used: this run is no first stage"):
+        build("demo", assignments=[by_length, "candidates.first_stage=longest"])
+
+
+class Reordered(RunKind):
+    """A kind of run that reads another one."""
+
+    class Settings(RunSettings):
+        of: str
+
+    def inputs(self, settings: Settings, config: PipelineConfig) -> tuple[str, ...]:
+        return ("corpus",)
+
+
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
-        ("runs.bm25.k2=1", "runs.bm25.k2 does not exist: a run of kind search has kind, title, k1, b"),
+        ("runs.bm25.k2=1", "runs.bm25.k2 does not exist: a run of kind search has kind, title, depth, index, k1"),
         ("runs.bm25.b=7", "runs.bm25.b=7 cannot be used: input should be less than or equal to 1"),
         ("runs.mine.of=bm25", "The run mine has no kind: set runs.mine.kind to one of search,"),
         ("runs.mine=5", "The run mine has no kind"),
@@ -264,15 +348,20 @@ def test_a_first_stage_covers_the_training_queries_and_a_ranker_is_made_for_them
         ("runs.mine.kind=os:path", "os:path is no kind of run"),
         ("runs.drbert.model=corpus", "model=corpus cannot be used: choose one of pointwise, listwise"),
         ("runs.drbert.of=bm52", "runs.drbert.of=bm52 cannot be used: there is no such run; the runs are candidates,"),
-        ("runs.drbert.of=fused", "drbert -> fused -> drbert is a circle"),
-        ("runs.pointwise.model=listwise", "pointwise@train -> listwise -> pointwise@train is a circle"),
+        ("runs.drbert.of=fused", "drbert -> fused -> drbert is a cycle"),
+        ("runs.pointwise.model=listwise", "pointwise@train -> listwise -> pointwise@train is a cycle"),
         ("runs.candidates.kind=search", "A run cannot be called 'candidates'"),
         ("runs.a/b.kind=search", "A run cannot be called 'a/b'"),
+        ("runs.hybrid.of=[dense, trained_hybrid, hybrid]", "hybrid -> hybrid is a cycle"),
+        ("runs.hybrid.of=[dense, bm52]", "runs.hybrid.of=bm52 cannot be used: there is no such run"),
+        ("runs.mine={kind: rrf, of: [bm25]}", "runs.mine.of=['bm25'] cannot be used"),
+        ("runs.bm25.depth=0", "runs.bm25.depth=0 cannot be used: input should be greater than or equal to 1"),
+        ("runs.bm25.rm3_passages=51", "runs.bm25.rm3_passages=51 cannot be used: input should be less than or equal"),
         ("candidates.first_stage=bm52", "candidates.first_stage=bm52 cannot be used: there is no such run"),
         ("noise.run=bm52", "noise.run=bm52 cannot be used: there is no such run"),
     ],
 )
-def test_a_run_that_cannot_be_is_one_sentence(setting: str, sentence: str) -> None:
+def test_a_run_that_cannot_be_made_is_one_sentence(setting: str, sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build("demo", assignments=[setting])
     assert sentence in str(caught.value)

@@ -1,4 +1,4 @@
-"""One process at a time holds a lease; others wait for it, learn who holds it, and take over from the dead."""
+"""One process at a time holds a lease; others wait for it, learn who holds it, and take over if the holder died."""
 
 import io
 import os
@@ -17,8 +17,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from rayrank.core import leases
-from rayrank.core import progress as shown
+from rayrank.core import leases, progress as shown
 from rayrank.core.artifacts import Artifact
 from rayrank.core.errors import StorageError
 from rayrank.core.leases import Holder, leased
@@ -73,7 +72,7 @@ def test_a_lease_is_released_by_an_error(artifact: Artifact) -> None:
         pass
 
 
-def test_of_many_threads_one_at_a_time_holds_it(artifact: Artifact) -> None:
+def test_one_thread_at_a_time_holds_a_lease(artifact: Artifact) -> None:
     inside, most = 0, 0
 
     def work(_: int) -> None:
@@ -90,7 +89,7 @@ def test_of_many_threads_one_at_a_time_holds_it(artifact: Artifact) -> None:
     assert files(artifact) == []
 
 
-def test_who_does_not_wait_is_told_who_holds_it(artifact: Artifact) -> None:
+def test_without_waiting_the_error_names_the_holder(artifact: Artifact) -> None:
     with (
         leased(artifact, "running this sweep"),
         pytest.raises(StorageError) as caught,
@@ -102,7 +101,7 @@ def test_who_does_not_wait_is_told_who_holds_it(artifact: Artifact) -> None:
     assert message.endswith("UTC: wait for it, or end it.")
 
 
-def test_a_dead_process_of_this_machine_loses_it_at_once(
+def test_a_dead_process_on_this_machine_loses_its_lease_at_once(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch, said: io.StringIO
 ) -> None:
     monkeypatch.setattr(leases, "STALE_S", 1000.0)
@@ -117,7 +116,7 @@ def test_a_dead_process_of_this_machine_loses_it_at_once(
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_a_process_elsewhere_loses_it_when_its_heartbeat_stops(
+def test_a_process_on_another_machine_loses_its_lease_when_its_heartbeat_stops(
     artifact: Artifact, waits: bool, said: io.StringIO
 ) -> None:
     write(artifact, 1, ELSEWHERE)
@@ -129,7 +128,7 @@ def test_a_process_elsewhere_loses_it_when_its_heartbeat_stops(
     assert lines == [f"waiting for {who}", f"no heartbeat for 1 s: taking over from {who}"]
 
 
-def test_a_process_elsewhere_keeps_it_while_its_heart_beats(artifact: Artifact) -> None:
+def test_a_process_on_another_machine_keeps_its_lease_while_its_heartbeat_continues(artifact: Artifact) -> None:
     over = threading.Event()
 
     def beat() -> None:
@@ -150,7 +149,7 @@ def test_a_process_elsewhere_keeps_it_while_its_heart_beats(artifact: Artifact) 
     heart.join()
 
 
-def test_of_many_that_find_a_dead_holder_one_at_a_time_takes_over(artifact: Artifact) -> None:
+def test_one_thread_at_a_time_takes_over_from_a_dead_holder(artifact: Artifact) -> None:
     write(artifact, 1, Holder(**{**asdict(ELSEWHERE), "machine": leases._machine(), "pid": 2**22 + 1}))
     inside, most = 0, 0
     together = threading.Barrier(6)
@@ -170,7 +169,7 @@ def test_of_many_that_find_a_dead_holder_one_at_a_time_takes_over(artifact: Arti
     assert files(artifact) == []
 
 
-def test_a_process_that_lost_its_lease_says_so_and_leaves_the_other_s(artifact: Artifact) -> None:
+def test_a_process_that_lost_its_lease_gets_an_error_and_keeps_the_new_one(artifact: Artifact) -> None:
     def lose() -> None:
         with leased(artifact, "training"):
             # As if this process had been suspended: another has taken over and has removed the file of this one.
@@ -184,14 +183,14 @@ def test_a_process_that_lost_its_lease_says_so_and_leaves_the_other_s(artifact: 
     assert files(artifact) == ["lease-2.json"]
 
 
-def test_a_later_lease_of_the_same_number_is_not_taken_for_one_s_own(artifact: Artifact) -> None:
+def test_another_processs_lease_of_the_same_number_is_not_deleted(artifact: Artifact) -> None:
     with leased(artifact, "training"):
         write(artifact, 1, ELSEWHERE)
         time.sleep(4 * leases.HEARTBEAT_S)
     assert artifact.read_json("lease-1.json") == asdict(ELSEWHERE)
 
 
-def test_a_damaged_lease_goes_stale(artifact: Artifact) -> None:
+def test_a_damaged_lease_is_taken_over(artifact: Artifact) -> None:
     with artifact.create("lease-1.json") as stream:
         stream.write(b'{"host": ')
     with leased(artifact, "training", waits=False):
@@ -226,7 +225,7 @@ def start(tmp_path: Path) -> Iterator[Any]:
         process.wait()
 
 
-def test_a_second_process_says_whom_it_waits_for_and_goes_on_after_it(start: Any) -> None:
+def test_a_second_process_names_the_holder_it_waits_for_and_then_continues(start: Any) -> None:
     first = start()
     assert first.stdout.readline() == "holds it\n"
     second = start()
@@ -239,7 +238,7 @@ def test_a_second_process_says_whom_it_waits_for_and_goes_on_after_it(start: Any
     assert second.returncode == 0
 
 
-def test_a_killed_process_is_followed_at_once(start: Any) -> None:
+def test_the_lease_of_a_killed_process_is_taken_over_at_once(start: Any) -> None:
     first = start()
     assert first.stdout.readline() == "holds it\n"
     first.kill()

@@ -37,7 +37,7 @@ def test_an_unknown_metric_is_one_sentence_with_the_field_the_value_and_the_know
     )
 
 
-def test_two_names_of_a_metric_select_the_same_models() -> None:
+def test_two_names_of_a_metric_give_the_same_key() -> None:
     names = ("MRR@10", "RR@10", "mrr@10")
     configs = [build("demo", assignments=[f"training.metric={name}"]) for name in names]
 

@@ -31,12 +31,12 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "run.yaml"
 
 
-def test_a_preset_alone_is_returned_as_it_is() -> None:
+def test_a_preset_without_overrides_is_returned_unchanged() -> None:
     for name, preset in PRESETS.items():
         assert build(name) == preset()
 
 
-def test_a_file_changes_the_preset_and_a_set_changes_the_file(file: Path) -> None:
+def test_a_file_overrides_the_preset_and_set_overrides_the_file(file: Path) -> None:
     file.write_text("candidates: {depth: 7}\nindex: {stemmer: krovetz}\n")
     config = build("demo", str(file), ["index.stemmer=none"])
     assert (config.candidates.depth, config.index.stemmer) == (7, "none")
@@ -72,7 +72,7 @@ def test_only_the_named_key_changes() -> None:
         ("index.stemmer=none", "none"),
     ],
 )
-def test_a_value_is_read_as_its_setting_means_it(assignment: str, expected: Any) -> None:
+def test_a_value_is_converted_to_the_type_of_its_setting(assignment: str, expected: Any) -> None:
     found = after(assignment)
     assert found == expected
     assert type(found) is type(expected)
@@ -96,7 +96,7 @@ def test_a_value_is_read_as_its_setting_means_it(assignment: str, expected: Any)
         ('dataset.source="beir:/größe"', "beir:/größe"),
     ],
 )
-def test_a_text_setting_takes_what_was_written(assignment: str, expected: str, file: Path) -> None:
+def test_a_text_setting_keeps_the_text_as_written(assignment: str, expected: str, file: Path) -> None:
     assert after(assignment) == expected
     key, _, text = assignment.partition("=")
     section, name = key.split(".")
@@ -105,7 +105,7 @@ def test_a_text_setting_takes_what_was_written(assignment: str, expected: str, f
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_configuration_written_to_a_file_comes_back_equal(preset: str, file: Path) -> None:
+def test_a_configuration_written_to_a_file_is_read_back_equal(preset: str, file: Path) -> None:
     config = build(preset, assignments=["index.stopwords=12", "evaluate.run=null.trec", "pointwise.max_steps=5"])
     file.write_text(yaml.safe_dump(as_file(config)))
     assert build("demo", str(file)) == config
@@ -146,6 +146,7 @@ def test_an_unknown_section_lists_the_sections() -> None:
         ("dataset.subjects", "dataset.demo.subjects"),
         ("k1", "runs.bm25.k1"),
         ("candidates.k1", "runs.bm25.k1"),
+        ("depth", "candidates.depth"),
         ("fusion.weight", "runs.fused.weight"),
         ("dataset.demo.subjects.x", "dataset.demo.subjects"),
     ],
@@ -188,7 +189,7 @@ def test_a_malformed_assignment_says_what_to_write(assignment: str, fix: str) ->
         ("runs.bm25.k1=inf", "finite"),
         ("runs.bm25.k1=nan", "finite"),
         ("runs.bm25.k1=high", "valid number"),
-        ("candidates.first_stage=dense", "there is no such run; choose one of bm25, provided,"),
+        ("candidates.first_stage=splade", "there is no such run; choose one of bm25, rm3,"),
         ("dataset.demo.subjects=3", "greater than or equal to 20"),
         ("dataset.on_error=ignore", "'stop' or 'skip'"),
         ("input.query_type=maybe", "valid boolean"),
@@ -213,7 +214,7 @@ def test_a_list_for_a_text_setting_is_refused(file: Path) -> None:
     assert complaint(file=file).startswith("index.stopwords=['a', 'b'] cannot be used: input should be a valid string")
 
 
-def test_a_value_of_several_lines_is_named_on_one(file: Path) -> None:
+def test_a_value_of_several_lines_is_quoted_on_one_line(file: Path) -> None:
     file.write_text('candidates: {depth: "a\\nb"}\n')
     assert complaint(file=file).startswith("candidates.depth=a b cannot be used")
 

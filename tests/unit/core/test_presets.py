@@ -7,7 +7,7 @@ from rayrank.core.presets import PRESETS, demo, monobert, paper
 MSMARCO_TRAIN_JUDGMENTS = 532_761
 
 
-def test_paper_carries_the_numbers_of_the_dr_bert_paper() -> None:
+def test_paper_has_the_hyperparameters_of_the_dr_bert_paper() -> None:
     config = paper()
     assert config.encoder.name == "bert-large-uncased"
     assert config.text.tokenizer == "bert-large-uncased"
@@ -25,7 +25,7 @@ def test_paper_carries_the_numbers_of_the_dr_bert_paper() -> None:
         assert phase.max_steps is None
 
 
-def test_monobert_carries_the_numbers_of_the_monobert_paper() -> None:
+def test_monobert_has_the_hyperparameters_of_the_monobert_paper() -> None:
     config = monobert()
     assert config.encoder.name == "bert-large-uncased"
     assert config.text.tokenizer == "bert-large-uncased"
@@ -42,7 +42,7 @@ def test_monobert_carries_the_numbers_of_the_monobert_paper() -> None:
     assert rankers(config) == ["pointwise"]
 
 
-def test_monobert_reaches_its_last_step_on_ms_marco() -> None:
+def test_monobert_has_examples_for_400_000_steps_on_ms_marco() -> None:
     pointwise = monobert().pointwise
     pairs = MSMARCO_TRAIN_JUDGMENTS * (1 + pointwise.negatives)
     assert pointwise.epochs * pairs // pointwise.batch_size >= 400_000
@@ -62,13 +62,13 @@ def test_every_preset_is_valid(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_no_preset_keeps_fewer_pieces_than_its_input_reads(name: str) -> None:
+def test_no_preset_stores_fewer_pieces_than_its_input_uses(name: str) -> None:
     config = PRESETS[name]()
     assert config.text.query_pieces >= config.input.query_length
     assert config.text.passage_pieces >= config.input.length - config.input.query_length
 
 
-def test_a_preset_hands_out_no_shared_state() -> None:
+def test_a_preset_returns_equal_and_immutable_configurations() -> None:
     assert demo() == demo()
     with pytest.raises(ValueError, match="frozen"):
         demo().candidates.depth = 5

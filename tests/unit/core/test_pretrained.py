@@ -1,4 +1,4 @@
-"""A folder of weights is known by what it holds, a name on the hub or in a package by itself."""
+"""An encoder in a folder enters keys by the digest of its content, one on the hub or in a package by its name."""
 
 import shutil
 from contextlib import suppress
@@ -21,7 +21,7 @@ def folder(place: Path, weights: bytes = b"weights") -> str:
     return str(place)
 
 
-def test_a_folder_is_the_same_wherever_it_lies_and_another_when_a_file_is(tmp_path: Path) -> None:
+def test_a_folders_digest_depends_on_its_files_and_not_on_its_path(tmp_path: Path) -> None:
     here = folder(tmp_path / "here")
     digest = content_digest(here, "encoder.name")
 
@@ -33,17 +33,17 @@ def test_a_folder_is_the_same_wherever_it_lies_and_another_when_a_file_is(tmp_pa
 
 
 @pytest.mark.parametrize("name", [MINILM, "bert-large-uncased", "owner/model"])
-def test_names_stand_for_their_content(name: str) -> None:
+def test_a_name_on_the_hub_or_in_a_package_has_no_digest(name: str) -> None:
     assert content_digest(name, "encoder.name") == ""
 
 
 @pytest.mark.parametrize("name", ["", "~nobody-has-this-name/model", "a" * 300, "/" + "a" * 300, "models/\0"])
-def test_a_name_that_no_folder_can_have_is_no_fault(name: str) -> None:
+def test_a_name_that_no_folder_can_have_does_not_crash(name: str) -> None:
     with suppress(ConfigError):
         assert content_digest(name, "encoder.name") == ""
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"text\.tokenizer=.*/none cannot be found: there is no folder"):
         content_digest(str(tmp_path / "none"), "text.tokenizer")
 
@@ -52,7 +52,7 @@ def configured(encoder: str) -> PipelineConfig:
     return configure(parser("").parse_args(["--set", f"encoder.name={encoder}", "--set", f"text.tokenizer={encoder}"]))
 
 
-def test_weights_that_were_trained_anew_in_their_folder_make_other_results(tmp_path: Path) -> None:
+def test_new_weights_in_the_same_folder_change_the_keys(tmp_path: Path) -> None:
     place = folder(tmp_path / "encoder")
     before = configured(place)
     assert flow.key("corpus", configured(place)) == flow.key("corpus", before)
@@ -67,7 +67,9 @@ NAMES = ["models/enc", "./models/enc", "models/../models/enc", "enc"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_relative_folder_counts_by_its_content(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_content_of_a_relative_folder_is_in_the_keys(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder(tmp_path / "models" / "enc")
     (tmp_path / "enc").symlink_to(tmp_path / "models" / "enc")
     monkeypatch.chdir(tmp_path)
@@ -82,7 +84,7 @@ def test_a_relative_folder_counts_by_its_content(name: str, tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("name", NAMES[:2])
-def test_workers_in_another_folder_find_what_a_relative_name_meant(
+def test_relative_paths_are_resolved_before_workers_use_them(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = folder(tmp_path / "models" / "enc")
@@ -98,7 +100,7 @@ def test_workers_in_another_folder_find_what_a_relative_name_meant(
     assert labelled.typer.labels == str(tmp_path / "labels.txt")
 
 
-def test_where_a_folder_lies_is_in_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_of_a_folder_is_in_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here" / "models").mkdir(parents=True)
     folder(tmp_path / "here" / "models" / "enc")
     shutil.copytree(tmp_path / "here", tmp_path / "there")
@@ -111,7 +113,7 @@ def test_where_a_folder_lies_is_in_no_key(tmp_path: Path, monkeypatch: pytest.Mo
     assert found[0] == found[1] == found[2]
 
 
-def test_two_names_on_the_hub_are_two_encoders() -> None:
+def test_two_names_on_the_hub_have_different_keys() -> None:
     first, second = (configured(name) for name in ("owner/one", "owner/two"))
     assert flow.key("corpus", first) != flow.key("corpus", second)
     assert flow.key("pretrain", first) != flow.key("pretrain", second)

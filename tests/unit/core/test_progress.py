@@ -1,4 +1,4 @@
-"""What a user sees of long work, on a terminal and anywhere else."""
+"""Progress messages of long work, on a terminal and elsewhere."""
 
 import io
 import logging
@@ -24,7 +24,7 @@ def look(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     return stream
 
 
-def test_away_from_a_terminal_there_are_lines_now_and_then_and_one_at_the_end(
+def test_without_a_terminal_progress_is_printed_as_occasional_lines_and_a_last_one(
     look: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shown, "LINE_EVERY_S", 0.0)
@@ -40,7 +40,7 @@ def test_away_from_a_terminal_there_are_lines_now_and_then_and_one_at_the_end(
     assert "\x1b" not in look.getvalue()
 
 
-def test_on_a_terminal_a_bar_counts_up_and_gives_way_to_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_a_bar_counts_up_and_messages_are_printed_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shown, "_screen", None)
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
@@ -48,14 +48,14 @@ def test_on_a_terminal_a_bar_counts_up_and_gives_way_to_what_is_said(monkeypatch
 
     with progress("candidates", 10, "queries") as advance:
         advance(4, "loss 0.500")
-        say("4 of 8 partitions were there already")
+        say("4 of 8 partitions exist already")
 
     assert "4/10" in stream.getvalue()
     assert re.search(r"[\d,]+/s, loss 0\.500", stream.getvalue())
-    assert "4 of 8 partitions were there already\n" in stream.getvalue()
+    assert "4 of 8 partitions exist already\n" in stream.getvalue()
 
 
-def test_a_quick_step_leaves_its_line_in_the_log_only(
+def test_a_quick_step_is_written_to_the_log_only(
     look: io.StringIO, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(shown, "QUICK_S", 60.0)
@@ -67,7 +67,7 @@ def test_a_quick_step_leaves_its_line_in_the_log_only(
     assert "corpus: check ids: 1 shards in " in caplog.text
 
 
-def test_long_paths_and_brackets_are_said_as_they_are(look: io.StringIO) -> None:
+def test_long_paths_and_brackets_are_printed_unchanged(look: io.StringIO) -> None:
     message = "error: The file /" + "very/long/" * 30 + "corpus.jsonl [bold] line 17 cannot be read."
 
     say(message)

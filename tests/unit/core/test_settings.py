@@ -1,4 +1,4 @@
-"""Settings as jobs.settings shows them, and as they go on from one job to the next."""
+"""Settings as jobs.settings prints them, and in the commands suggested as next steps."""
 
 import shlex
 from pathlib import Path
@@ -13,7 +13,7 @@ from rayrank.core.presets import PRESETS
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_what_is_shown_of_a_preset_can_be_given_back(preset: str, tmp_path: Path) -> None:
+def test_printed_settings_can_be_read_as_a_config_file(preset: str, tmp_path: Path) -> None:
     file = tmp_path / "shown.yaml"
     file.write_text("\n".join(lines(build(preset))))
     other = next(name for name in PRESETS if name != preset)
@@ -21,14 +21,15 @@ def test_what_is_shown_of_a_preset_can_be_given_back(preset: str, tmp_path: Path
     assert build(other, str(file)) == build(preset)
 
 
-def test_a_setting_is_shown_with_what_it_means() -> None:
+def test_a_setting_is_printed_with_its_description() -> None:
     shown = list(lines(build("minilm", assignments=["noise.threshold=0.7"])))
 
     (threshold,) = (line for line in shown if line.strip().startswith("threshold:"))
-    assert threshold.split(maxsplit=2) == ["threshold:", "0.7", "# 1 keeps everything"]
+    description = "candidates with a higher probability are left out; 1 keeps all"
+    assert threshold.split(maxsplit=2) == ["threshold:", "0.7", f"# {description}"]
 
 
-def test_the_next_steps_of_a_pipeline_have_its_settings() -> None:
+def test_the_suggested_next_commands_have_the_settings_of_the_pipeline() -> None:
     options = parser("")
     given = ["--preset", "minilm", "--dataset", "beir:my data", "--storage", "s", "--set", "listwise.lr=1e-4"]
 

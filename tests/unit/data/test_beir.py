@@ -50,7 +50,7 @@ def test_a_field_that_no_query_has_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part_bytes", [1, 7, 50, 64, 200, 10_000])
-def test_parts_join_to_the_whole(tmp_path: Path, part_bytes: int) -> None:
+def test_parts_together_equal_the_whole_corpus(tmp_path: Path, part_bytes: int) -> None:
     lines = [json.dumps({"_id": str(n), "text": f"é text {n}"}, ensure_ascii=False) for n in range(20)]
     lines[7] = '{"_id": "7"}'
     source = Beir(write(tmp_path, "\n".join(lines)))
@@ -60,7 +60,7 @@ def test_parts_join_to_the_whole(tmp_path: Path, part_bytes: int) -> None:
     assert found[19] == Passage("19", "é text 19")
 
 
-def test_what_is_missing_or_doubled_is_named(tmp_path: Path) -> None:
+def test_a_missing_or_ambiguous_file_is_named(tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / "corpus.jsonl.gz").write_bytes(b"")
     with pytest.raises(DatasetError, match="keep one of them"):
@@ -76,7 +76,9 @@ def test_what_is_missing_or_doubled_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "passages", "queries"), [("insuranceqa", 27_413, 14_889), ("medquad", 15_809, 13_513)]
 )
-def test_real_sets_read_whole(shared_data: Path, name: str, passages: int, queries: int) -> None:
+def test_real_datasets_are_read_without_malformed_rows(
+    shared_data: Path, name: str, passages: int, queries: int
+) -> None:
     source = Beir(str(shared_data / name))
     found = [row for part in source.parts(1 << 26) for row in source.passages(part)]
     assert sum(isinstance(row, Passage) for row in found) == len(found) == passages

@@ -63,7 +63,7 @@ def test_paragraphs_section_paths_and_hierarchical_judgments_are_read(tmp_path: 
     assert list(source.judgments()) == [Judgment(f"{page}/Range/Nesting%20sites", "p2", 1, "train")]
 
 
-def test_other_judgments_are_read_where_no_hierarchical_ones_are(tmp_path: Path) -> None:
+def test_other_judgments_are_read_if_there_are_no_hierarchical_ones(tmp_path: Path) -> None:
     write(tmp_path / "car")
     next((tmp_path / "car").glob("*-hierarchical.qrels")).unlink()
     assert [row.passage_id for row in Car(str(tmp_path / "car")).judgments() if isinstance(row, Judgment)] == ["p1"]
@@ -129,7 +129,7 @@ def test_a_cut_off_compressed_file_is_named(tmp_path: Path) -> None:
         list(source.passages(source.parts(1)[0]._replace(file=str(path))))
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     write(tmp_path / "car")
     (tmp_path / "car" / "dedup.articles-paragraphs.cbor").unlink()
     with pytest.raises(DatasetError, match="has no paragraphs"):

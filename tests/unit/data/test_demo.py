@@ -1,4 +1,4 @@
-"""The generated corpus: repeatable, readable, and with its traps where they should be."""
+"""The generated corpus: reproducible, readable, and with misleading passages as designed."""
 
 import hashlib
 import os
@@ -56,11 +56,11 @@ def sentences(corpus: Corpus) -> list[str]:
     return [sentence for passage in corpus.passages for sentence in re.split(r"(?<=\.) ", passage.text)]
 
 
-def test_the_same_seed_writes_the_same_corpus(corpus: Corpus) -> None:
+def test_the_same_seed_generates_the_same_corpus(corpus: Corpus) -> None:
     assert read(SMALL) == corpus
 
 
-def test_another_seed_writes_other_passages_and_queries(corpus: Corpus) -> None:
+def test_another_seed_generates_other_passages_and_queries(corpus: Corpus) -> None:
     other = read(SMALL.model_copy(update={"seed": 14}))
     assert not {p.text for p in other.passages} & {p.text for p in corpus.passages}
     assert not {q.text for q in other.queries} & {q.text for q in corpus.queries}
@@ -86,20 +86,20 @@ def test_a_changed_corpus_has_a_new_version() -> None:
     assert digest(read(DemoConfig(subjects=40))) == DIGESTS[VERSION]
 
 
-def test_identity_tells_every_setting() -> None:
+def test_every_setting_is_in_the_identity() -> None:
     changes = ({"seed": 14}, {"subjects": 201}, {"unlabelled": 0.1}, {})
     identities = {Demo(SMALL.model_copy(update=change)).identity() for change in changes}
     assert len(identities) == len(changes)
 
 
-def test_a_part_read_alone_equals_its_piece_of_the_whole(corpus: Corpus) -> None:
+def test_a_part_generated_alone_equals_that_part_of_the_corpus(corpus: Corpus) -> None:
     parts = Demo(SMALL).parts(20_000)
     alone = [list(Demo(SMALL).passages(part)) for part in reversed(parts)]
     assert len(parts) > 10
     assert [passage for part in reversed(alone) for passage in part] == corpus.passages
 
 
-def test_large_parts_still_leave_work_for_several_readers() -> None:
+def test_even_with_large_parts_there_are_several() -> None:
     assert len(Demo(DemoConfig()).parts(1 << 40)) >= 4
 
 
@@ -108,7 +108,7 @@ def test_ids_are_unique(corpus: Corpus) -> None:
     assert len({query.query_id for query in corpus.queries}) == len(corpus.queries)
 
 
-def test_every_true_answer_joins_a_query_and_a_passage_of_one_subject(corpus: Corpus) -> None:
+def test_every_answer_and_its_query_have_the_same_subject(corpus: Corpus) -> None:
     passages = {passage.passage_id for passage in corpus.passages}
     queries = {query.query_id: query for query in corpus.queries}
     for truth in corpus.judgments + corpus.hidden:
@@ -124,7 +124,7 @@ def test_the_hidden_share_of_train_answers_is_the_configured_one(unlabelled: flo
     assert len(corpus.hidden) / (num_labelled + len(corpus.hidden)) == pytest.approx(unlabelled, abs=0.001)
 
 
-def test_a_share_that_cannot_be_hidden_is_refused_by_name() -> None:
+def test_an_error_names_a_share_that_is_too_large_to_hide() -> None:
     with pytest.raises(ConfigError, match=r"dataset\.demo\.unlabelled=0\.5"):
         Demo(DemoConfig(unlabelled=0.5))
 
@@ -133,7 +133,7 @@ def test_only_train_answers_are_hidden(corpus: Corpus) -> None:
     assert {judgment.split for judgment in corpus.hidden} == {"train"}
 
 
-def test_hiding_moves_answers_and_changes_nothing_else(corpus: Corpus) -> None:
+def test_hiding_answers_changes_nothing_else(corpus: Corpus) -> None:
     bare = read(SMALL.model_copy(update={"unlabelled": 0.0}))
     assert (bare.passages, bare.queries) == (corpus.passages, corpus.queries)
     assert sorted(corpus.judgments + corpus.hidden) == sorted(bare.judgments)
@@ -163,12 +163,12 @@ def test_splits_share_no_subject_and_no_query_text(corpus: Corpus) -> None:
         assert not texts[one] & texts[other]
 
 
-def test_subjects_are_dealt_70_15_15_even_to_the_smallest_corpus() -> None:
+def test_even_the_smallest_corpus_is_split_70_15_15() -> None:
     split = {subject_of(query.query_id): query.split for query in read(DemoConfig(subjects=20)).queries}
     assert Counter(split.values()) == {"train": 14, "dev": 3, "test": 3}
 
 
-def test_a_text_asked_twice_means_another_type_and_other_answers(corpus: Corpus) -> None:
+def test_queries_with_equal_text_have_different_types_and_answers(corpus: Corpus) -> None:
     answers, same_text = defaultdict(set), defaultdict(list)
     for truth in corpus.judgments + corpus.hidden:
         answers[truth.query_id].add(truth.passage_id)
@@ -181,20 +181,20 @@ def test_a_text_asked_twice_means_another_type_and_other_answers(corpus: Corpus)
         assert not answers[one.query_id] & answers[other.query_id]
 
 
-def test_type_and_text_together_mean_one_fact() -> None:
+def test_type_and_text_together_determine_one_fact() -> None:
     for category in CATEGORIES:
         for one, other in combinations(category.facts, 2):
             assert not set(one.questions + one.keywords) & set(other.questions + other.keywords)
             assert one.query_type != other.query_type or not set(one.vague) & set(other.vague)
 
 
-def test_every_true_answer_names_its_subject(corpus: Corpus) -> None:
+def test_every_answer_names_its_subject(corpus: Corpus) -> None:
     texts = dict(corpus.passages)
     for truth in corpus.judgments + corpus.hidden:
         assert truth.query_id.split("-")[0].capitalize() in re.findall(r"\w+", texts[truth.passage_id])
 
 
-def test_shared_words_alone_do_not_find_the_answer(corpus: Corpus) -> None:
+def test_ranking_by_shared_words_finds_few_answers(corpus: Corpus) -> None:
     words = {passage.passage_id: Counter(passage.text.lower().split()) for passage in corpus.passages}
     rivals, labelled = defaultdict(list), defaultdict(set)
     for passage_id in words:
@@ -209,7 +209,7 @@ def test_shared_words_alone_do_not_find_the_answer(corpus: Corpus) -> None:
     assert 0.15 < found / len(corpus.queries) < 0.5
 
 
-def test_siblings_are_mixed_up_in_answers(corpus: Corpus) -> None:
+def test_some_answers_mention_a_sibling(corpus: Corpus) -> None:
     family = {name: names for f in range(50) for names in [family_names(SMALL.seed, f)] for name in names}
     texts = dict(corpus.passages)
     mixed = 0
@@ -219,7 +219,7 @@ def test_siblings_are_mixed_up_in_answers(corpus: Corpus) -> None:
     assert mixed > len(corpus.judgments) / 10
 
 
-def test_names_stay_unique_when_the_stems_run_out() -> None:
+def test_names_stay_unique_when_all_stems_are_used() -> None:
     names = [name for family in range(20_000) for name in family_names(13, family)]
     assert len(set(names)) == len(names)
 
@@ -266,7 +266,7 @@ def test_articles_fit_the_words_after_them(sentences: list[str]) -> None:
             assert (article.lower() == "an") == sounds_vowel, sentence
 
 
-def test_queries_are_lower_case_and_whole(corpus: Corpus) -> None:
+def test_queries_are_lower_case_without_placeholders(corpus: Corpus) -> None:
     for query in corpus.queries:
         assert query.text == query.text.lower()
         assert not re.search(r"[{}?]", query.text)

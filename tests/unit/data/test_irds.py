@@ -39,7 +39,7 @@ def test_a_dataset_gives_documents_queries_and_judgments_by_their_default_text(s
     assert source.identity() == f"local-sea/train {ir_datasets.__version__}"
 
 
-def test_a_corpus_without_queries_gathers_its_judged_children(sea: str) -> None:
+def test_a_corpus_without_queries_has_those_of_its_judged_children(sea: str) -> None:
     source = Irds(sea)
     assert {(query.query_id, query.split) for query in source.queries() if isinstance(query, Query)} == {
         ("train-1", "train"),
@@ -53,11 +53,11 @@ def test_a_corpus_without_queries_gathers_its_judged_children(sea: str) -> None:
     }
 
 
-def test_the_split_is_found_above_a_part_of_it(sea: str) -> None:
+def test_the_split_is_found_in_any_part_of_the_name(sea: str) -> None:
     assert [query.split for query in Irds(f"{sea}/train/part").queries() if isinstance(query, Query)] == ["train"]
 
 
-def test_the_parts_stay_the_same_once_the_documents_are_counted(sea: str) -> None:
+def test_the_parts_do_not_change_after_the_documents_are_counted(sea: str) -> None:
     source = Irds(sea)
     before = source.parts(1)
     ir_datasets.load(sea).docs_store().build()
@@ -69,7 +69,7 @@ def test_an_unknown_name_suggests_close_ones() -> None:
         Irds("beir/nfcorpos")
 
 
-def test_a_dataset_that_cannot_be_used_alone_says_so(sea: str) -> None:
+def test_a_dataset_without_documents_or_judged_queries_is_refused(sea: str) -> None:
     with pytest.raises(DatasetError, match="beir has no documents: did you mean beir/arguana"):
         Irds("beir")
     with pytest.raises(DatasetError, match="local-sea/bare has no judged queries"):

@@ -46,7 +46,7 @@ def splits(judged: Judged) -> dict[str, str]:
     return {query.query_id: query.split for query in judged.queries}
 
 
-def test_a_sound_source_comes_back_whole_and_in_order() -> None:
+def test_a_source_without_problems_is_read_completely_and_in_order() -> None:
     queries = [Query("2", "two", query_type="person"), Query("1", "one")]
     judgments = [Judgment("1", "p", 1, "dev"), Judgment("2", "p", 0, "train"), Judgment("1", "q", 2, "dev")]
     judged, problems = read(queries, judgments)
@@ -55,7 +55,7 @@ def test_a_sound_source_comes_back_whole_and_in_order() -> None:
     assert problems == {}
 
 
-def test_a_query_that_no_split_claims_is_unjudged() -> None:
+def test_a_query_without_a_split_is_unjudged() -> None:
     judged, problems = read([Query("1", "one"), Query("2", "two")], [Judgment("1", "p", 1, "dev")])
     assert splits(judged) == {"1": "dev", "2": "unjudged"}
     assert problems == {}
@@ -122,7 +122,7 @@ def test_the_first_of_two_judgments_of_one_pair_is_kept() -> None:
 
 
 @pytest.mark.parametrize("text", ["", " \t\n"])
-def test_a_query_without_text_goes_with_its_judgments(text: str) -> None:
+def test_a_query_without_text_is_left_out_with_its_judgments(text: str) -> None:
     queries = [Query("1", text), Query("2", "two")]
     judgments = [Judgment("1", "p", 1, "dev"), Judgment("2", "p", 1, "dev")]
     judged, problems = read(queries, judgments, **SKIP)

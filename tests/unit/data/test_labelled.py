@@ -1,4 +1,4 @@
-"""Files of labelled questions: both forms, both encodings, and one sentence for what cannot be read."""
+"""Files of labelled questions: both formats, both encodings, and a one-sentence error for unreadable files."""
 
 import gzip
 from collections import Counter
@@ -10,7 +10,7 @@ from rayrank.core.errors import ConfigError
 from rayrank.data.labelled_questions import Labelled, labels_digest, read_labelled, type_names
 
 
-def test_trec_lines_carry_the_coarse_type_in_our_words(tmp_path: Path) -> None:
+def test_trec_labels_become_the_names_of_our_types(tmp_path: Path) -> None:
     file = tmp_path / "some.label"
     file.write_text("NUM:dist How far is it to Aspen ?\n\nHUM:ind Who was Galileo ?\r\nABBR:exp What is R.S.V.P. ?\n")
 
@@ -21,7 +21,7 @@ def test_trec_lines_carry_the_coarse_type_in_our_words(tmp_path: Path) -> None:
     ]
 
 
-def test_types_before_a_tab_may_be_any_words_and_stay_as_they_are(tmp_path: Path) -> None:
+def test_types_before_a_tab_may_be_any_text_and_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "medical.tsv"
     file.write_text("side effects\tWhat does aspirin do: to me ?\nDESC\tWhat is an atom ?\nSymptoms\twhy: a rash\n")
 
@@ -33,7 +33,7 @@ def test_types_before_a_tab_may_be_any_words_and_stay_as_they_are(tmp_path: Path
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-8-sig"])
-def test_letters_beyond_ascii_come_out_right_from_either_encoding(tmp_path: Path, encoding: str) -> None:
+def test_letters_beyond_ascii_are_decoded_from_both_encodings(tmp_path: Path, encoding: str) -> None:
     file = tmp_path / "some.label"
     file.write_bytes("LOC:city Where is Besançon ?\nHUM:ind Who is François ?\n".encode(encoding))
 
@@ -43,7 +43,7 @@ def test_letters_beyond_ascii_come_out_right_from_either_encoding(tmp_path: Path
     ]
 
 
-def test_the_digest_is_that_of_the_content_packed_or_not(tmp_path: Path) -> None:
+def test_the_digest_does_not_depend_on_compression(tmp_path: Path) -> None:
     content = b"LOC:city Where is Ulm ?\n"
     (tmp_path / "a.label").write_bytes(content)
     (tmp_path / "b.label.gz").write_bytes(gzip.compress(content))
@@ -54,7 +54,7 @@ def test_the_digest_is_that_of_the_content_packed_or_not(tmp_path: Path) -> None
     assert read_labelled(str(tmp_path / "b.label.gz"), "x") == [Labelled("location", "Where is Ulm ?")]
 
 
-def test_trecs_own_file_is_read_whole(shared_data: Path) -> None:
+def test_the_official_trec_file_is_read_completely(shared_data: Path) -> None:
     rows = read_labelled(str(shared_data / "trec-question-types" / "train_5500.label.gz"), "typer.labels")
 
     assert Counter(row.query_type for row in rows) == {
@@ -87,5 +87,7 @@ def test_a_file_without_questions_and_a_single_type_are_refused(tmp_path: Path) 
 
     with pytest.raises(ConfigError, match=r"empty\.label has no questions"):
         read_labelled(str(tmp_path / "empty.label"), "typer.labels")
-    with pytest.raises(ConfigError, match=r"typer\.labels=x has questions of the type person only: name labels of two"):
+    with pytest.raises(
+        ConfigError, match=r"typer\.labels=x has questions of the type person only: name questions of at least two"
+    ):
         type_names(["person", "person"], "typer.labels=x")

@@ -3,8 +3,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rayrank.core.errors import DatasetError
 from rayrank.core.records import Judgment, Malformed
@@ -32,7 +31,7 @@ def test_parts_of_any_size_give_the_rows_and_line_numbers_of_the_whole(
     assert [row for part in parts for row in rows(part, short)] == list(rows(Part(str(path)), short))
 
 
-def test_a_broken_row_is_named_with_its_true_line(tmp_path: Path) -> None:
+def test_a_malformed_row_is_reported_with_its_line_number(tmp_path: Path) -> None:
     path = tmp_path / "rows.txt"
     path.write_bytes(b"one\n\ntwo\nx\n\xffthree\nfour")
     expected = [
@@ -71,7 +70,7 @@ def test_a_compressed_file_is_one_part(tmp_path: Path) -> None:
 def test_a_damaged_compressed_file_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "rows.txt.gz"
     path.write_bytes(content)
-    with pytest.raises(DatasetError, match=r"rows\.txt\.gz is not a whole compressed file"):
+    with pytest.raises(DatasetError, match=r"rows\.txt\.gz is not a complete compressed file"):
         list(rows(Part(str(path)), short))
 
 

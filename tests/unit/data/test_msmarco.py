@@ -36,7 +36,7 @@ def test_a_folder_gives_passages_queries_and_judgments_of_every_split(tmp_path: 
     assert list(source.candidates()) == []
 
 
-def test_a_small_pair_is_read_instead_of_the_whole_one(tmp_path: Path) -> None:
+def test_small_queries_and_judgments_are_read_instead_of_the_full_ones(tmp_path: Path) -> None:
     source = MsMarco(
         write(tmp_path, queries__dev__small__tsv="11\tsmall query\n", qrels__dev__small__tsv="11\t0\t0\t1\n")
     )
@@ -46,7 +46,7 @@ def test_a_small_pair_is_read_instead_of_the_whole_one(tmp_path: Path) -> None:
     assert [note.split()[0].rsplit("/")[-1] for note in source.notes()] == ["qrels.dev.tsv", "queries.dev.tsv"]
 
 
-def test_small_queries_without_small_judgments_leave_the_whole_pair(tmp_path: Path) -> None:
+def test_small_queries_without_small_judgments_are_ignored(tmp_path: Path) -> None:
     source = MsMarco(write(tmp_path, queries__dev__small__tsv="11\tsmall query\n"))
     assert list(source.queries()) == [Query("10", "dev query", "dev")]
 
@@ -83,7 +83,7 @@ def test_broken_rows_have_the_same_lines_in_parts_of_any_size(tmp_path: Path) ->
         ]
 
 
-def test_what_is_missing_or_doubled_is_named(tmp_path: Path) -> None:
+def test_a_missing_or_ambiguous_file_is_named(tmp_path: Path) -> None:
     write(tmp_path, queries__dev__tsv__gz="10\tdev query\n")
     with pytest.raises(DatasetError, match="keep one of them"):
         MsMarco(str(tmp_path))
@@ -96,7 +96,7 @@ def test_what_is_missing_or_doubled_is_named(tmp_path: Path) -> None:
         MsMarco(str(tmp_path))
 
 
-def test_a_download_beside_its_extract_is_passed_over_and_two_extracts_are_refused(tmp_path: Path) -> None:
+def test_an_archive_beside_its_extracted_file_is_ignored_and_two_extracted_files_are_refused(tmp_path: Path) -> None:
     row = "10\t0\tdev query\tfirst passage\n"
     source = MsMarco(write(tmp_path, top1000__dev__tsv=row, top1000__dev__tar__gz="whole download"))
     assert list(source.candidates()) == [Candidate("10", "0", 1, -1.0)]

@@ -63,7 +63,7 @@ def test_a_passage_selected_twice_is_one_judgment(tmp_path: Path) -> None:
     assert list(source.judgments()) == [Judgment("7", digest("one"), 1, "test")]
 
 
-def test_passages_without_marks_are_not_judged(tmp_path: Path) -> None:
+def test_passages_without_is_selected_are_not_judged(tmp_path: Path) -> None:
     source = write(
         tmp_path / "eval.json", json.dumps([row(7, [{"passage_text": "one"}]), row(8, {"passage_text": ["two"]})])
     )
@@ -96,7 +96,7 @@ def test_a_bad_row_is_reported_once_where_it_begins(tmp_path: Path, bad: Any, re
     assert len(list(source.judgments())) == 2
 
 
-def test_bytes_that_are_not_utf8_spoil_only_their_row(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_make_only_their_row_malformed(tmp_path: Path) -> None:
     path = tmp_path / "train.json"
     bad = json.dumps(row(7)).replace("how many", "how \udce9")
     source = write(path, f"[{json.dumps(row(1))},\n{bad},\n{json.dumps(row(2))}]")
@@ -105,7 +105,7 @@ def test_bytes_that_are_not_utf8_spoil_only_their_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part_bytes", [1, 60, 150, 151, 400, 5000])
-def test_parts_of_lines_join_to_the_whole(tmp_path: Path, part_bytes: int) -> None:
+def test_parts_together_equal_the_whole_file(tmp_path: Path, part_bytes: int) -> None:
     lines = [json.dumps(row(n)) for n in range(12)]
     lines[5] = lines[5][:-9]
     source = write(tmp_path / "train.jsonl", "\n".join(lines))
@@ -135,7 +135,7 @@ def test_a_broken_array_names_the_file_the_line_and_the_reason(
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 7, 64])
-def test_an_array_reads_the_same_through_a_window_of_any_size(
+def test_an_array_is_read_the_same_with_any_block_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
     monkeypatch.setattr(json_array, "BLOCK", block)
@@ -157,7 +157,7 @@ def test_an_array_reads_the_same_through_a_window_of_any_size(
     assert list(json_array.items(str(path))) == []
 
 
-def test_a_broken_array_is_given_up_without_reading_the_rest(tmp_path: Path) -> None:
+def test_reading_stops_at_the_first_error_of_an_array(tmp_path: Path) -> None:
     path = tmp_path / "values.json"
     path.write_text('[{"a" 1},' + "0," * 1_000_000 + "0]")
     with path.open("rb") as stream:
@@ -168,12 +168,12 @@ def test_a_broken_array_is_given_up_without_reading_the_rest(tmp_path: Path) -> 
         assert stream.tell() < 1_000_000
 
 
-def test_a_file_of_columns_says_how_to_make_rows(tmp_path: Path) -> None:
+def test_the_error_for_a_file_of_columns_says_how_to_convert_it(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="holds columns, not rows"):
         write(tmp_path / "train_v2.1.json", json.dumps({"answers": {"0": ["x"]}, "query": {"0": "y"}}))
 
 
-def test_the_sample_reads_whole(shared_data: Path) -> None:
+def test_the_sample_file_is_read_completely(shared_data: Path) -> None:
     source = MsMarcoQa(str(shared_data / "msmarco-qa-sample" / "ms_marco_sample.json.gz"))
     found = passages(source)
     assert sum(isinstance(one, Passage) for one in found) == len(found) == 1629

@@ -35,7 +35,7 @@ def test_an_unknown_kind_or_a_missing_path_lists_the_kinds(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["demo", "msmarco:path"])
-def test_a_field_of_types_is_refused_where_there_is_none(source: str) -> None:
+def test_a_type_field_is_refused_for_sources_other_than_beir(source: str) -> None:
     with pytest.raises(ConfigError, match=rf"type_field=domain is read from a beir:DIR only, not from {source}"):
         open_source(DatasetConfig(source=source, type_field="domain"))
 
@@ -46,7 +46,7 @@ def test_a_path_that_does_not_exist_is_named(tmp_path: Path, kind: str) -> None:
         opened(f"{kind}:{tmp_path / 'nowhere'}")
 
 
-def test_a_source_may_lie_on_any_storage() -> None:
+def test_a_source_may_be_on_any_storage() -> None:
     filesystem = fsspec.filesystem("memory")
     filesystem.pipe(
         {"/set/collection.tsv": b"0\tfirst\n", "/set/queries.dev.tsv": b"1\tq\n", "/set/qrels.dev.tsv": b"1 0 0 1\n"}
@@ -59,7 +59,7 @@ def test_a_source_may_lie_on_any_storage() -> None:
     assert fingerprint(source) != before
 
 
-def test_the_fingerprint_follows_content_and_not_the_folder(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_the_content_and_not_on_the_folder(tmp_path: Path) -> None:
     first = write(tmp_path / "first")
     second = Path(shutil.copytree(first, tmp_path / "second"))
     before = fingerprint(opened(f"msmarco:{first}"))

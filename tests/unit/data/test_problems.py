@@ -20,7 +20,7 @@ def stopped(problems: Problems) -> str:
     return sentence
 
 
-def test_every_setting_decides_about_some_kind() -> None:
+def test_every_setting_applies_to_some_kind_of_problem() -> None:
     assert {kind.setting for kind in KINDS.values()} == set(SETTINGS)
 
 
@@ -35,7 +35,7 @@ def test_stop_names_the_dataset_an_example_and_the_setting(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_skip_goes_on_and_reports(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_skip_reading_continues_and_problems_are_reported(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     problems = Problems(dataset(**{KINDS[kind].setting: "skip"}))
     problems.add(kind, ["row 17", "row 18"])
     assert not problems.stops_at(kind)
@@ -45,7 +45,7 @@ def test_skip_goes_on_and_reports(kind: str, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_decision_is_about_its_own_kinds_only(kind: str) -> None:
+def test_each_setting_applies_to_its_own_kinds_of_problems_only(kind: str) -> None:
     others = {setting: "skip" for setting in SETTINGS if setting != KINDS[kind].setting}
     problems = Problems(dataset(**others))
     for name in KINDS:
@@ -67,7 +67,7 @@ def test_many_problems_are_counted_and_a_few_are_shown() -> None:
     assert len(report["examples"]) == EXAMPLES
 
 
-def test_nothing_found_is_nothing_to_stop_at(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_problems_nothing_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     problems = Problems(dataset())
     problems.add("shared_queries", [])
     problems.stop_if_decided()
@@ -81,7 +81,7 @@ def test_a_malformed_line_stops_at_once_with_its_place() -> None:
         problems.add_malformed(Malformed("corpus.jsonl", 3, "not JSON"))
 
 
-def test_malformed_lines_are_counted_where_config_says_skip() -> None:
+def test_with_skip_malformed_lines_are_counted() -> None:
     problems = Problems(dataset(on_error="skip"))
     for line in range(1, 4):
         problems.add_malformed(Malformed("corpus.jsonl", line, "not JSON"))

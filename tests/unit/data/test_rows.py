@@ -28,7 +28,7 @@ def test_equal_scores_stay_in_the_first_stages_order() -> None:
     assert found["rank"].to_pylist() == [1, 2, 3]
 
 
-def test_a_query_whose_rows_are_scattered_is_put_together() -> None:
+def test_scattered_rows_of_a_query_are_grouped() -> None:
     found = ranked(table([("a", "x", 1, 0.0), ("b", "x", 1, 0.0), ("a", "y", 2, 1.0)]))
 
     assert [(row["query_id"], row["rank"]) for row in found.to_pylist()] == [("a", 1), ("a", 2), ("b", 1)]

@@ -47,13 +47,13 @@ def random_run(seed, num_queries=30, depth=50):
     )
 
 
-def test_trec_file_to_the_letter():
+def test_the_exact_bytes_of_a_trec_file():
     assert trec_bytes(SMALL, tag="my run").decode() == (
         "q2 Q0 b 1 1.5 my-run\nq2 Q0 a 2 0.1 my-run\nq1 Q0 ü 1 -2e-8 my-run\n"
     )
 
 
-def test_msmarco_file_to_the_letter():
+def test_the_exact_bytes_of_an_msmarco_file():
     stream = io.BytesIO()
     write_msmarco(SMALL, stream)
     assert stream.getvalue().decode() == "q2\tb\t1\nq2\ta\t2\nq1\tü\t1\n"
@@ -106,7 +106,7 @@ def test_trec_eval_on_the_written_file_gives_our_figures(seed):
     assert back.means() == ours.means()
 
 
-def test_reading_takes_any_white_space_blank_lines_and_a_missing_last_newline():
+def test_any_white_space_blank_lines_and_a_missing_last_newline_are_accepted():
     table = read("q1\tQ0\tp1  1 2.5 bm25\r\n\n  q1 Q0 p2 2 -inf bm25")
     assert table.to_pylist() == [
         {"query_id": "q1", "passage_id": "p1", "rank": 1, "score": 2.5},
@@ -140,7 +140,7 @@ def test_a_malformed_line_is_named(bad, reason, rows_at_once, monkeypatch):
     assert str(caught.value) == f"The run file my.run cannot be used: line 4: {reason}."
 
 
-def test_lines_that_are_short_and_long_by_turns_are_found():
+def test_fields_are_counted_line_by_line():
     with pytest.raises(DatasetError, match="line 1: 5 fields"):
         read("q1 Q0 p1 1 2.5\nbm25 q1 Q0 p2 2 1.5 bm25\n")
 
@@ -160,7 +160,7 @@ def test_an_id_a_run_file_cannot_hold_is_refused(passage_id):
 @pytest.mark.parametrize(
     "row", [(None, "p", 1, 1.0), ("q", "p", None, 1.0), ("q", "p", 1, None), ("q", "p", 1, np.nan)]
 )
-def test_a_row_with_a_hole_is_refused_not_dropped(row):
+def test_a_row_with_a_null_value_is_refused(row):
     with pytest.raises(DatasetError, match="without an id, a rank or a score"):
         trec_bytes(pa.table([[value] for value in row], schema=CANDIDATES))
 

@@ -67,7 +67,9 @@ def test_a_corpus_without_rows_has_no_repeats(artifact: Artifact) -> None:
 
 
 @pytest.mark.parametrize("rows", [[0], [2, 5, 9], [9, 0, 4], [], list(range(10))])
-def test_a_copy_without_rows_keeps_the_others_and_the_shard_it_was_made_of(artifact: Artifact, rows: list[int]) -> None:
+def test_a_copy_without_some_rows_keeps_the_others_and_does_not_change_its_source(
+    artifact: Artifact, rows: list[int]
+) -> None:
     (name,) = write(artifact, [[f"p{i}" for i in range(10)]])
     before = artifact.read_table(name)
     for _ in range(2):  # done twice, by two jobs or after a restart, it comes to the same
@@ -79,7 +81,7 @@ def test_a_copy_without_rows_keeps_the_others_and_the_shard_it_was_made_of(artif
     assert artifact.read_table(name).equals(before)
 
 
-def test_rows_of_several_batches_are_left_out_where_they_stand(artifact: Artifact) -> None:
+def test_rows_of_several_batches_are_left_out_of_a_copy(artifact: Artifact) -> None:
     passage_ids = [f"p{i}" for i in range(150_000)]
     (name,) = write(artifact, [passage_ids])
     rows = [0, 65_535, 65_536, 140_000, 149_999]
@@ -88,7 +90,7 @@ def test_rows_of_several_batches_are_left_out_where_they_stand(artifact: Artifac
     assert kept == [passage_id for row, passage_id in enumerate(passage_ids) if row not in set(rows)]
 
 
-def test_repeats_of_later_batches_are_found_where_they_stand(artifact: Artifact) -> None:
+def test_repeated_ids_in_later_batches_have_their_row_numbers(artifact: Artifact) -> None:
     passage_ids = [f"p{i}" for i in range(70_000)]
     passage_ids[69_000] = "p5"
     assert in_order(repeated_rows(artifact, write(artifact, [passage_ids]), 70_000)) == {

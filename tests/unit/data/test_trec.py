@@ -27,7 +27,7 @@ def passages(source: Trec) -> list[Passage | Malformed]:
     return [found for part in source.parts(1 << 20) for found in source.passages(part)]
 
 
-def test_files_are_told_apart_by_content_in_any_folder(tmp_path: Path) -> None:
+def test_files_are_recognised_by_content_in_any_folder(tmp_path: Path) -> None:
     (tmp_path / "deep" / "er").mkdir(parents=True)
     (tmp_path / "deep" / "er" / "x.gz").write_bytes(gzip.compress(DOCS.encode()))
     (tmp_path / "deep" / "y").write_text(TOPICS)
@@ -110,7 +110,7 @@ no number
         Malformed(path, 2, "<DOC> is never closed"),
         Malformed(path, 7, "byte 7 is not UTF-8"),
         Malformed(path, 9, "the document has no <DOCNO>"),
-        Malformed(path, 12, "</DOC> closes nothing"),
+        Malformed(path, 12, "</DOC> without <DOC>"),
         Passage("5", "fine"),
         Malformed(path, 14, "<DOC> is never closed"),
     ]
@@ -173,12 +173,12 @@ def test_broken_smart_records_are_named_by_line_and_the_others_read(tmp_path: Pa
         (b"", ""),
     ],
 )
-def test_judgments_are_told_apart_by_their_columns(head: bytes, kind: str) -> None:
+def test_trec_and_smart_judgments_are_recognised_by_their_columns(head: bytes, kind: str) -> None:
     assert kind_of(head) == kind
 
 
 @pytest.mark.parametrize(("missing", "what"), [("a", "documents"), ("b", "queries"), ("c", "judgments")])
-def test_what_is_missing_is_named(tmp_path: Path, missing: str, what: str) -> None:
+def test_a_missing_kind_of_file_is_named(tmp_path: Path, missing: str, what: str) -> None:
     write(tmp_path)
     (tmp_path / missing).unlink()
     with pytest.raises(DatasetError, match=f"has no {what}: expected a file with"):
@@ -188,7 +188,7 @@ def test_what_is_missing_is_named(tmp_path: Path, missing: str, what: str) -> No
 @pytest.mark.parametrize(
     ("name", "documents", "queries", "judgments"), [("cacm", 3204, 64, 796), ("vaswani", 11_429, 93, 2083)]
 )
-def test_real_collections_read_whole(
+def test_real_collections_are_read_completely(
     shared_data: Path, name: str, documents: int, queries: int, judgments: int
 ) -> None:
     source = Trec(str(shared_data / name))

@@ -15,7 +15,7 @@ def test_the_overlap_of_three_passages_is_worked_by_hand():
     assert rank_biased_overlap([3, 2, 1], [2, 3, 1], p) == pytest.approx(expected)
 
 
-def test_orders_overlap_wholly_with_themselves_and_less_the_higher_they_differ():
+def test_the_overlap_of_equal_orders_is_1_and_differences_at_the_top_lower_it_most():
     scores = np.arange(20.0)[::-1]
     at_top, at_end = scores.copy(), scores.copy()
     at_top[[0, 1]], at_end[[18, 19]] = scores[[1, 0]], scores[[19, 18]]
@@ -27,7 +27,7 @@ def test_orders_overlap_wholly_with_themselves_and_less_the_higher_they_differ()
     assert kendall_tau(scores, at_top) == kendall_tau(scores, at_end) == pytest.approx(1 - 2 / 190)
 
 
-def test_tau_goes_from_reversed_to_equal_and_a_model_without_an_order_agrees_with_none():
+def test_tau_is_1_for_equal_orders_minus_1_for_reversed_ones_and_0_for_constant_scores():
     assert kendall_tau([1, 2, 3], [1, 2, 3]) == 1
     assert kendall_tau([1, 2, 3], [3, 2, 1]) == -1
     assert kendall_tau([1], [2]) == 1

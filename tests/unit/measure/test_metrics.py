@@ -128,7 +128,7 @@ def test_an_evaluation_reports_the_selecting_metric_first_and_all_others():
 
 
 @pytest.mark.parametrize(("rank", "expected"), [(1, 1.0), (10, 0.1), (11, 0.0)])
-def test_mrr_at_10_ends_after_rank_10(rank, expected):
+def test_mrr_at_10_ignores_ranks_below_10(rank, expected):
     ranking = [f"x{i}" for i in range(20)]
     ranking[rank - 1] = "relevant"
     result = per_query(qrels_table({"q": {"relevant": 1}}), run_table({"q": descending(*ranking)}))
@@ -216,7 +216,7 @@ def test_negative_grades_count_as_not_relevant():
     assert plain.values["MRR@10"].tolist() == [0.0, 0.5]
 
 
-def test_what_trec_eval_cannot_measure_is_refused():
+def test_runs_and_judgments_that_trec_eval_cannot_measure_are_refused():
     qrels, run = qrels_table({"q": {"a": 1}}), run_table({"q": {"a": 1.0}})
     with pytest.raises(DatasetError, match="no judgments"):
         per_query(qrels.slice(0, 0), run)

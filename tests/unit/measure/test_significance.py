@@ -101,7 +101,7 @@ def test_identical_runs_have_p_1(test, num_queries):
 
 
 @pytest.mark.parametrize("test", ["randomisation", "t"])
-def test_one_query_proves_nothing(test):
+def test_with_one_query_p_is_1(test):
     assert compare(np.array([1.0]), np.array([0.0]), test, 200, 0).p_value == 1.0
 
 

@@ -74,7 +74,7 @@ def test_a_model_comes_back_as_the_kind_that_it_was_saved_as(tmp_path: Path) -> 
         load_reranker(artifact, StrmConfig(form="off"), WORDS)
 
 
-def test_a_kind_that_nobody_knows_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unknown_kind_is_one_sentence(tmp_path: Path) -> None:
     artifact = Artifact(str(tmp_path), "listwise", "abc")
     artifact.write_json("model/kind.json", {"kind": "colbert"})
     with pytest.raises(StorageError, match="is of the kind colbert, which this version does not know"):

@@ -75,7 +75,7 @@ def test_a_row_worse_than_the_reference_has_a_negative_difference(table):
     assert rows_of(table)[FULL].figure("dev", "MRR@10").comparison is None
 
 
-def test_figures_are_those_of_significance_on_seeds_averaged_query_by_query(table):
+def test_intervals_and_p_values_use_the_mean_over_seeds_of_each_query(table):
     bm25, full, other = variants()
     full_values = np.mean([seed.values["MRR@10"] for seed in full.runs["dev"]], axis=0)
     other_values = np.mean([seed.values["MRR@10"] for seed in other.runs["dev"]], axis=0)
@@ -88,7 +88,7 @@ def test_figures_are_those_of_significance_on_seeds_averaged_query_by_query(tabl
     assert [rows_of(table)[v.name].figure("dev", "MRR@10").p_holm for v in (bm25, other)] == expected
 
 
-def test_slices_measure_their_own_queries(table):
+def test_a_slice_measures_only_its_queries(table):
     full, bm25 = (rows_of(table)[name] for name in (FULL, "BM25 & co"))
     for name, chosen in (("rare words", slice(0, 20)), ("plain_words", slice(20, 60))):
         mean = np.mean([values(0.3, s)[chosen] for s in (2, 3)], axis=0)
@@ -99,7 +99,7 @@ def test_slices_measure_their_own_queries(table):
     assert full.figure("dev", "MRR@10", "of no split") is None
 
 
-def test_runs_are_joined_by_query_id_not_by_place():
+def test_runs_are_joined_by_query_id_not_by_position():
     order = np.random.default_rng(0).permutation(len(IDS))
     plain = [Variant(FULL, {"dev": [run(values(0.3))]}), Variant("row", {"dev": [run(values(0.2, 1))]})]
     shuffled = run(values(0.2, 1)[order], [IDS[i] for i in order])
@@ -125,7 +125,7 @@ def test_json_round_trip(table):
     assert Ablation.from_json(json.loads(json.dumps(table.to_json()))) == table
 
 
-def test_markdown_has_one_width_a_table(table):
+def test_every_line_of_a_markdown_table_has_the_same_number_of_cells(table):
     text = ablation_table.markdown(table)
     blocks = [block for block in text.split("\n\n") if block.startswith("|")]
     assert len(blocks) == 4
@@ -167,7 +167,7 @@ def test_latex_escapes(text, written):
     assert escaped(text) == written
 
 
-def test_latex_lines_that_begin_with_a_bracket_are_no_options():
+def test_latex_does_not_read_a_leading_bracket_or_star_as_an_option():
     text = latex_table(MetricsTable(["[row]", "x"], [["[a]", "1"], ["*b", "2"]], num_names=1), "caption", "tab:x")
     assert r"{}[a] & 1 \\" in text
     assert r"{}*b & 2 \\" in text
@@ -195,6 +195,6 @@ def test_columns_without_content_are_left_out():
     assert "seeds" not in ablation_table.caption(plain, "dev")
 
 
-def test_the_picture_is_a_png(table):
+def test_the_plot_is_a_png(table):
     for split in table.splits:
         assert ablation_png(table, split).startswith(b"\x89PNG")

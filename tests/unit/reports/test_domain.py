@@ -1,4 +1,4 @@
-"""The corpus's frequent words beside general text's, on cases small enough to work out by hand."""
+"""The corpus's frequent words compared with those of general text, on small cases worked out by hand."""
 
 import math
 from collections import Counter
@@ -57,7 +57,7 @@ def test_numbers_count_as_running_words_but_not_as_words() -> None:
     assert of({"the": 40}, size=1, running=100).words[0].ratio == pytest.approx(1)
 
 
-def test_words_as_frequent_as_each_other_are_ordered_by_their_letters() -> None:
+def test_equally_frequent_words_are_in_alphabetical_order() -> None:
     assert [word.word for word in of({"b": 2, "c": 3, "a": 2}, size=3).words] == ["c", "a", "b"]
 
 
@@ -67,7 +67,7 @@ def test_a_small_corpus_is_compared_with_as_many_general_words_as_it_has() -> No
     assert (result.compared, result.num_differing) == (2, 1)
 
 
-def test_chance_alone_changes_more_words_of_a_smaller_corpus() -> None:
+def test_the_share_by_chance_is_larger_for_a_smaller_corpus() -> None:
     general = general_words("en")
     counts = table(dict.fromkeys(list(general)[:2000], 10))
     shares = [compare(counts, running, general, 2000).by_chance for running in (10**4, 10**6, 10**9)]
@@ -77,7 +77,7 @@ def test_chance_alone_changes_more_words_of_a_smaller_corpus() -> None:
     assert shares[-1] < 0.01
 
 
-def test_words_are_cut_and_folded_as_the_general_list_is() -> None:
+def test_words_are_tokenised_and_lower_cased_as_in_the_general_list() -> None:
     counts, running = count_words(["The patient's TSH, the 3rd of 15,000!", "Patient's"], "en")
 
     assert dict(zip(*counts.to_pydict().values(), strict=True)) == {"the": 2, "patient's": 2, "tsh": 1, "of": 1}
@@ -120,7 +120,7 @@ def test_counts_of_parts_add_up_to_those_of_the_whole() -> None:
     )
 
 
-def test_the_findings_name_the_share_what_chance_would_give_and_the_typical_words() -> None:
+def test_the_findings_have_the_share_the_share_by_chance_and_the_typical_words() -> None:
     lines = findings(of({"the": 50, "gene": 30, "allele": 16, "of": 4}, size=3), "the text books.txt (en)")
 
     assert lines[0].startswith("66.7% of the corpus's 3 most frequent words are not among the 3 of the text books.txt")
@@ -129,10 +129,10 @@ def test_the_findings_name_the_share_what_chance_would_give_and_the_typical_word
 
 
 @pytest.mark.parametrize("language", ["xx", "zh", ""])
-def test_a_language_whose_words_cannot_be_compared_is_refused(language: str) -> None:
+def test_a_language_without_a_usable_word_list_is_refused(language: str) -> None:
     with pytest.raises(ConfigError, match=rf"domain\.language={language} has no list of general words: .* en, "):
         check_language(language)
 
 
-def test_a_language_with_a_list_is_taken() -> None:
+def test_a_language_with_a_word_list_is_accepted() -> None:
     check_language("de")

@@ -18,7 +18,7 @@ def drawn(table):
     return stream.getvalue()
 
 
-def test_markdown_to_the_letter():
+def test_the_exact_text_of_a_markdown_table():
     assert metrics_table(ROWS, baseline="bm25").markdown() == (
         "| run | metric | mean [95% CI] | against bm25 [95% CI] | p |\n"
         "| --- | --- | ---: | ---: | ---: |\n"

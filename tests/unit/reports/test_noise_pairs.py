@@ -39,7 +39,7 @@ def test_a_positive_is_a_passage_with_a_relevant_grade():
     assert [row["positive_id"] for row in high] == ["c", "c", None, None]
 
 
-def test_the_surest_unjudged_pairs_come_first_and_judged_ones_not_at_all():
+def test_unjudged_pairs_are_sorted_by_score_and_judged_ones_are_left_out():
     found = suspicious([SCORED], JUDGED, TYPES)
     pairs = list(zip(found["query_id"].to_pylist(), found["passage_id"].to_pylist(), strict=True))
     # Both probabilities of q1 round to 1; their logits decide. (q2, b) was judged, if as irrelevant.
@@ -49,7 +49,7 @@ def test_the_surest_unjudged_pairs_come_first_and_judged_ones_not_at_all():
     assert found["query_type"].to_pylist() == ["person", "person", "entity", ""]
 
 
-def test_each_pair_stands_beside_its_query_s_best_positive():
+def test_each_pair_is_listed_with_the_best_positive_of_its_query():
     found = suspicious([SCORED], JUDGED, None)
     assert found["positive_id"].to_pylist() == ["c", "c", "missing", None]
     assert found["positive_probability"].to_pylist()[1:] == [pytest.approx(probabilities(2.0)), None, None]
@@ -57,7 +57,7 @@ def test_each_pair_stands_beside_its_query_s_best_positive():
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10])
-def test_parts_and_their_order_change_nothing(count):
+def test_the_result_does_not_depend_on_parts_and_their_order(count):
     whole = suspicious([SCORED], JUDGED, TYPES, count)
     assert whole.num_rows == min(count, 4)
     parts = [SCORED.slice(4), SCORED.slice(0, 0), SCORED.slice(0, 4)]
@@ -89,6 +89,6 @@ def test_csv_holds_any_text():
     assert [row["positive"] for row in back] == [ODD["c"], ODD["c"], ODD["missing"], ""]
 
 
-def test_no_suspicious_pair_makes_a_csv_of_one_line():
+def test_without_suspicious_pairs_the_csv_has_only_its_header():
     table = with_texts(suspicious([SCORED.slice(0, 1)], JUDGED, TYPES), {}, {})
     assert csv_bytes(table).decode().count("\n") == 1

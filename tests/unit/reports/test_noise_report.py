@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 from rich.console import Console
 
@@ -91,7 +90,7 @@ def test_judged_candidates_stay_and_a_higher_threshold_removes_no_more(scores, j
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.5, 0.9, 0.999])
-def test_what_is_removed_is_above_the_threshold_as_a_probability(threshold):
+def test_candidates_with_a_probability_above_the_threshold_are_removed(threshold):
     scores = np.random.default_rng(0).normal(0, 5, 5000).astype(np.float32)
     nobody = np.zeros(5000, bool)
     assert removed(scores, nobody, threshold).tolist() == (probabilities(scores) > threshold).tolist()
@@ -101,12 +100,12 @@ def test_what_is_removed_is_above_the_threshold_as_a_probability(threshold):
 
 
 @pytest.mark.parametrize("threshold", [0.0, -0.1, 1.01, math.nan])
-def test_a_threshold_that_is_no_probability_is_refused(threshold):
+def test_a_threshold_outside_0_to_1_is_refused(threshold):
     with pytest.raises(ConfigError, match=r"noise\.threshold"):
         removed(np.zeros(1, np.float32), np.zeros(1, bool), threshold)
 
 
-def test_every_fact_of_a_case_worked_by_hand():
+def test_all_figures_of_a_case_worked_by_hand():
     facts = report([HAND], JUDGED, TYPES, 0.9, HIDDEN)
     assert (facts["num_queries"], facts["num_candidates"], facts["num_negatives"]) == (3, 9, 7)
     assert (facts["num_positives"], facts["num_positives_not_candidates"], facts["num_judged_irrelevant"]) == (2, 1, 1)
@@ -145,7 +144,7 @@ def test_a_candidate_that_was_judged_irrelevant_is_kept_and_counted():
     assert "1 candidates that were judged irrelevant score above it and are kept" in noise_table.markdown(facts)
 
 
-def test_a_threshold_of_one_removes_nothing_and_is_shown():
+def test_a_threshold_of_one_removes_nothing_and_is_in_the_grid():
     facts = report([HAND], JUDGED, TYPES, 1.0, HIDDEN)
     at = facts["at_threshold"]
     assert (at["num_removed"], at["share_removed"], at["recall"]) == (0, 0.0, 0.0)
@@ -172,7 +171,7 @@ def test_the_grid_is_monotone_and_histograms_add_up(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_parts_and_the_order_of_rows_change_nothing(seed):
+def test_the_report_does_not_depend_on_parts_and_the_order_of_rows(seed):
     table, judgments, hidden = random_scores(seed)
     types = pa.table({"query_id": [f"q{i}" for i in range(50)], "query_type": [f"t{i % 3}" for i in range(50)]})
     whole = report([table], judgments, types, 0.9, hidden)
@@ -191,7 +190,7 @@ def test_scores_that_are_not_numbers_are_refused():
         report([pa.table([["q"], ["p"], [1], [math.nan]], schema=CANDIDATES)], JUDGED, None, 0.9)
 
 
-def test_pairs_are_found_as_pairs():
+def test_a_pair_is_found_only_if_query_and_passage_match():
     pairs = PairSet(judged(("q1", "a"), ("q2", "b")))
     assert pairs.marks(judged(("q1", "a"), ("q1", "b"), ("q2", "b"), ("q2", "x"), ("x", "a"))).tolist() == [
         True,
@@ -204,7 +203,7 @@ def test_pairs_are_found_as_pairs():
     assert (len(pairs), len(PairSet(judged()))) == (2, 0)
 
 
-def test_without_truth_nothing_is_said_about_it():
+def test_without_hidden_answers_no_precision_is_reported():
     facts = report([HAND], JUDGED, TYPES, 0.9)
     assert facts["hidden"] is None
     assert "hidden" not in facts["histogram"]
@@ -215,7 +214,7 @@ def test_without_truth_nothing_is_said_about_it():
 @pytest.mark.parametrize("hidden", [None, HIDDEN, judged()], ids=["unknown", "some", "none"])
 @pytest.mark.parametrize("types", [None, TYPES], ids=["no types", "types"])
 @pytest.mark.parametrize("threshold", [0.9, 0.33, 1.0])
-def test_every_rendering_shows_every_report(hidden, types, threshold):
+def test_every_report_can_be_rendered_in_every_format(hidden, types, threshold):
     facts = report([HAND], JUDGED, types, threshold, hidden)
     assert json.loads(json.dumps(facts)) == facts
     for table in (noise_table.threshold_table(facts), noise_table.type_table(facts)):
@@ -241,6 +240,6 @@ def test_every_rendering_shows_every_report(hidden, types, threshold):
     ],
     ids=["truth", "nothing removed", "positives only", "empty"],
 )
-def test_the_picture_is_a_png(facts):
+def test_the_plot_is_a_png(facts):
     assert noise_png(facts).startswith(b"\x89PNG")
     assert noise_table.sentences(facts)

@@ -1,4 +1,4 @@
-"""Stop words of one's own are used by index and search, and leave no file behind."""
+"""A user's own stop words are used by index and search, and leave no file behind."""
 
 import json
 import os

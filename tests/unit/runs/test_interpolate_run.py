@@ -1,4 +1,4 @@
-"""Interpolated runs: the weight comes from dev, holds for every split, and stands in the findings."""
+"""Interpolated runs: the weight is chosen on dev, used for every split, and reported in the findings."""
 
 import time
 from pathlib import Path
@@ -11,7 +11,7 @@ from jobs.run_pipeline import whole
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
-from rayrank.core.errors import StorageError
+from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import build
 from rayrank.core.records import CANDIDATES, JUDGMENTS
 from rayrank.measure.metrics import MRR_10
@@ -45,6 +45,8 @@ def storage(root: Path, config: PipelineConfig, splits: list[str]) -> Store:
             (ranked, "part-00000-0000", rng.normal(size=NUM_QUERIES * DEPTH)),
         ):
             artifact.write_table(f"{split}/{name}.parquet", pa.table({**rows, "score": scores}, schema=CANDIDATES))
+    queries = [f"{split}{query}" for split in splits for query in range(NUM_QUERIES)]
+    corpus.write_table("queries.parquet", pa.table({"query_id": queries}))
     columns = dict(zip(JUDGMENTS.names, map(list, zip(*judged, strict=True)), strict=True))
     corpus.write_table("judgments.parquet", pa.table(columns, schema=JUDGMENTS))
     facts = {"splits": {split: {"num_judgments": NUM_QUERIES} for split in [*splits, "train"]}}
@@ -55,7 +57,7 @@ def storage(root: Path, config: PipelineConfig, splits: list[str]) -> Store:
 
 
 @pytest.mark.parametrize("of", ["drbert", "pointwise"])
-def test_the_weight_is_the_best_one_on_dev_and_holds_for_every_split(tmp_path: Path, of: str) -> None:
+def test_the_best_weight_on_dev_is_used_for_every_split(tmp_path: Path, of: str) -> None:
     config = build("demo", assignments=[f"runs.fused.of=[{of}, candidates]"])
     store = storage(tmp_path, config, ["dev", "test"])
 
@@ -68,12 +70,12 @@ def test_the_weight_is_the_best_one_on_dev_and_holds_for_every_split(tmp_path: P
     splits = {}
     for split in ("dev", "test"):
         stages = (store.require(stage, config) for stage in (model_run(config), "candidates"))
-        splits[split] = Interpolation(*(stage.read_table(stage.names(split)[0]) for stage in stages))
-    assert made.read_table("test/part-00000.parquet").equals(splits["test"].run(weight))
+        splits[split] = Interpolation([stage.read_table(stage.names(split)[0]) for stage in stages])
+    assert made.read_table("test/part-00000.parquet").equals(splits["test"].run((1 - weight, weight)))
     judgments = store.require("corpus", config).read_table("judgments.parquet")
     qrels = judgments.filter(pa.compute.equal(judgments["split"], "dev"))
     weights = splits["dev"].search(qrels, MRR_10).cross_fitted()
-    assert made.read_table("dev/part-00000.parquet").equals(splits["dev"].run(weight, weights))
+    assert made.read_table("dev/part-00000.parquet").equals(splits["dev"].run((1 - weight, weight), weights))
     assert first_stage_weight(of, config, store) == weight
 
 
@@ -87,7 +89,7 @@ def test_the_metric_of_the_configuration_chooses_the_weight(tmp_path: Path) -> N
     assert ", which is best on dev: nDCG@5 1.0000; DR-BERT alone has 0." in facts["findings"][0]
 
 
-def test_the_first_stage_does_not_count_beside_a_model_it_was_not_weighed_against(tmp_path: Path) -> None:
+def test_a_model_has_a_first_stage_weight_only_if_the_weight_was_tuned_for_it(tmp_path: Path) -> None:
     config = build("demo")
     store = storage(tmp_path, config, ["dev"])
 
@@ -98,14 +100,14 @@ def test_the_first_stage_does_not_count_beside_a_model_it_was_not_weighed_agains
     assert [first_stage_weight("drbert", each, store) is not None for each in (config, told)] == [True, True]
 
 
-def test_without_dev_the_model_stands_alone_unless_a_weight_is_given(tmp_path: Path) -> None:
+def test_without_dev_the_first_stage_has_no_weight_unless_one_is_set(tmp_path: Path) -> None:
     alone, told = build("demo"), build("demo", assignments=["runs.fused.weight=0.25"])
     store = storage(tmp_path, alone, ["test"])
 
     found = [make("fused", config, store).manifest for config in (alone, told)]
 
     assert [facts["weight"] for facts in found] == [0.0, 0.25]
-    assert found[0]["findings"] == ["fused: DR-BERT alone, for want of dev candidates to find the weight of BM25 on"]
+    assert found[0]["findings"] == ["fused: DR-BERT alone, since no dev candidates exist to tune the weight of BM25 on"]
     assert found[1]["findings"] == ["fused: BM25 has the weight 0.25, as runs.fused.weight says"]
 
 
@@ -121,7 +123,7 @@ def test_candidates_without_scores_have_no_weight(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("first", "weight", "blends"), [("bm25", None, 1), ("provided", None, 0), ("provided", 0.3, 1)]
 )
-def test_the_pipeline_interpolates_where_that_can_change_the_order(
+def test_the_pipeline_interpolates_only_if_that_can_change_the_order(
     first: str, weight: float | None, blends: int
 ) -> None:
     config = build("demo", assignments=[f"candidates.first_stage={first}", f"runs.fused.weight={weight or ''}"])
@@ -129,7 +131,7 @@ def test_the_pipeline_interpolates_where_that_can_change_the_order(
     assert [node for node, _ in whole(config)].count("run:fused") == blends
 
 
-def test_a_split_for_which_nothing_was_found_is_left_out(tmp_path: Path) -> None:
+def test_a_split_without_candidates_is_left_out(tmp_path: Path) -> None:
     config = build("demo")
     store = storage(tmp_path, config, ["test"])
     corpus = store.require("corpus", config)
@@ -143,12 +145,40 @@ def test_a_split_for_which_nothing_was_found_is_left_out(tmp_path: Path) -> None
     assert made.names("test")
 
 
-def test_a_run_of_other_candidates_is_refused(tmp_path: Path) -> None:
-    config = build("demo")
+def test_passages_that_one_of_the_runs_lacks_are_kept(tmp_path: Path) -> None:
+    config = build("demo", assignments=["runs.fused.weight=0.25"])
     store = storage(tmp_path, config, ["dev"])
     candidates = store.require("candidates", config)
     name = candidates.names("dev")[0]
     candidates.write_table(name, candidates.read_table(name).slice(1))
 
-    with pytest.raises(StorageError, match=r"The runs drbert and candidates rank different candidates in dev"):
-        make("fused", config, store)
+    made = make("fused", config, store)
+
+    assert made.manifest["num_candidates"] == NUM_QUERIES * DEPTH
+    assert made.read_table("dev/part-00000.parquet")["passage_id"][0].as_py() == "p0"
+
+
+def test_an_endpoint_gets_no_weight_of_scores_that_it_would_normalise_differently(tmp_path: Path) -> None:
+    config = build("demo", assignments=["runs.fused.weight=0.25", "runs.fused.normalize=z-score"])
+    store = storage(tmp_path, config, ["dev"])
+
+    make("fused", config, store)
+
+    assert first_stage_weight("drbert", config, store) is None
+
+
+@pytest.mark.parametrize(
+    ("of", "weight", "sentence"),
+    [
+        ("[drbert, candidates]", "1.5", "runs.fused.weight=1.5 cannot be used: a weight is a number from 0 to 1"),
+        ("[drbert, candidates]", "half", "runs.fused.weight=half cannot be used: a weight is a number from 0 to 1"),
+        ("[drbert, candidates]", "[1, 0, 0]", "2 runs need a list of 2 weights, at least one of them above 0"),
+        ("[drbert, bm25, dense]", "0.5", "3 runs need a list of 3 weights, at least one of them above 0"),
+        ("[drbert, bm25, dense]", "[0, 0, 0]", "3 runs need a list of 3 weights, at least one of them above 0"),
+        ("[drbert]", "0.5", "runs.fused.of=['drbert'] cannot be used"),
+    ],
+)
+def test_weights_that_do_not_fit_the_runs_are_one_sentence(of: str, weight: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build("demo", assignments=[f"runs.fused.of={of}", f"runs.fused.weight={weight}"])
+    assert sentence in str(caught.value)

@@ -1,4 +1,4 @@
-"""Whether a stage compiles its model: only where enough is left to be scored."""
+"""A run that scores compiles its model only if enough pairs are left to score."""
 
 from types import SimpleNamespace
 
@@ -27,7 +27,7 @@ class Clocked:
     [([0.5, 0.4, 0.3], []), ([0.9], []), ([3, 2.5, 2, 1.5], [2]), ([1.5, 1.2, 0.9, 0.6], [])],
     ids=["little to do", "one slice", "much to do, once, after two slices", "too little left after two"],
 )
-def test_a_model_is_compiled_once_and_only_if_enough_is_left(
+def test_a_model_is_compiled_once_and_only_if_enough_pairs_are_left(
     seconds: list[float], expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rate, slices, compiled = 1000.0, [], []

@@ -1,9 +1,8 @@
-"""Probabilities that never fall with the score, close to the truth where it is known, measured on other queries."""
+"""Calibrated probabilities rise with the score, match known probabilities, and are measured on other queries."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from scipy.special import expit
@@ -38,7 +37,7 @@ def test_the_log_loss_is_worked_by_hand_and_always_finite() -> None:
 
 
 @pytest.mark.parametrize("kind", TRUTHS)
-def test_known_probabilities_are_found_again_by_the_kind_that_can_have_their_shape(kind: str) -> None:
+def test_the_kind_of_curve_that_fits_known_probabilities_is_chosen_and_recovers_them(kind: str) -> None:
     truth = TRUTHS[kind]
 
     found = fit(SCORES, drawn(truth), QUERIES)
@@ -51,13 +50,13 @@ def test_known_probabilities_are_found_again_by_the_kind_that_can_have_their_sha
     assert (found.num_pairs, found.num_queries) == (20_000, 200)
 
 
-def test_platts_line_is_found_again() -> None:
+def test_the_slope_and_intercept_of_platt_scaling_are_recovered() -> None:
     found = fit(SCORES, drawn(TRUTHS["platt"]), QUERIES, "platt")
 
     assert (found.slope, found.intercept) == pytest.approx((0.7, -2), abs=0.06)
 
 
-def test_scores_that_are_probabilities_already_stay_what_they_are() -> None:
+def test_scores_that_are_already_calibrated_are_not_changed() -> None:
     found = fit(SCORES, drawn(expit(SCORES)), QUERIES, "platt")
 
     assert np.abs(found.apply(SCORES) - expit(SCORES)).max() < 0.02
@@ -83,7 +82,7 @@ pairs = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(rows=pairs, kind=st.sampled_from(["isotonic", "platt", "auto"]))
-def test_no_curve_ever_falls_or_leaves_0_to_1_whatever_it_was_fitted_to(rows: list, kind: str) -> None:
+def test_every_fitted_curve_is_monotone_and_within_0_to_1(rows: list, kind: str) -> None:
     scores, labels, queries = zip(*rows, strict=True)
 
     found = fit(scores, labels, queries, kind)
@@ -96,7 +95,7 @@ def test_no_curve_ever_falls_or_leaves_0_to_1_whatever_it_was_fitted_to(rows: li
     assert Calibration.model_validate_json(found.model_dump_json()) == found
 
 
-def test_no_pair_is_measured_by_a_curve_that_its_query_had_a_part_in() -> None:
+def test_no_pair_is_measured_by_a_curve_fitted_to_its_query() -> None:
     # Of two queries one is always relevant and the other never: each is measured by what the other one says, which is
     # 1/10 after eight pairs.
     found = fit([0.5] * 16, [1] * 8 + [0] * 8, ["a"] * 8 + ["b"] * 8, "isotonic")
@@ -116,7 +115,7 @@ def test_the_order_of_the_pairs_does_not_matter() -> None:
     assert one.figures() == pytest.approx(other.figures())
 
 
-def test_a_curve_of_many_steps_is_thinned_to_a_bound_and_keeps_its_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_curve_of_many_points_is_reduced_to_a_maximum_and_keeps_its_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = drawn(TRUTHS["platt"])
     whole = fit(SCORES, labels, QUERIES, "isotonic")
     monkeypatch.setattr(calibration, "MAX_POINTS", 12)
@@ -130,7 +129,7 @@ def test_a_curve_of_many_steps_is_thinned_to_a_bound_and_keeps_its_shape(monkeyp
 
 
 @pytest.mark.parametrize("kind", ["isotonic", "platt"])
-def test_scores_that_say_nothing_become_the_share_of_relevant_pairs(kind: str) -> None:
+def test_uninformative_scores_become_the_share_of_relevant_pairs(kind: str) -> None:
     labels = [True] + [False] * 3
     for scores in (np.zeros(400), -np.tile(labels, 100).astype(float)):
         found = fit(scores, np.tile(labels, 100), np.arange(400), kind)
@@ -149,7 +148,7 @@ def test_scores_that_say_nothing_become_the_share_of_relevant_pairs(kind: str) -
         ([1, np.nan], [0, 1], [1, 2], "some scores are not finite numbers"),
     ],
 )
-def test_what_no_curve_can_be_fitted_to_is_told_in_a_sentence(
+def test_data_that_no_curve_can_be_fitted_to_is_one_sentence(
     scores: list, labels: list, queries: list, sentence: str
 ) -> None:
     with pytest.raises(DatasetError, match=f"No calibration can be fitted: .*{sentence}"):
@@ -159,7 +158,7 @@ def test_what_no_curve_can_be_fitted_to_is_told_in_a_sentence(
 @pytest.mark.parametrize(
     "changed", [{"slope": -1}, {"kind": "isotonic"}, {"kind": "isotonic", "points": [(0, 0.5), (1, 0.4)]}]
 )
-def test_a_file_whose_curve_falls_or_is_empty_is_refused(changed: dict) -> None:
+def test_a_file_with_a_decreasing_or_empty_curve_is_refused(changed: dict) -> None:
     whole = fit(SCORES, drawn(TRUTHS["platt"]), QUERIES, "platt").model_dump()
 
     with pytest.raises(ValidationError, match=r"must not fall|needs points"):

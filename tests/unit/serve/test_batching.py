@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from serve.batching import Batcher, Scored
 from serve.records import Overloaded

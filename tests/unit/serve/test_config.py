@@ -23,11 +23,11 @@ def test_dotted_text_and_nested_values_are_the_same_settings() -> None:
 def test_relative_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
-    config = read({"model": "models/bogue", "keys_file": "keys", "search.index": "s3://bucket/index/1"})
+    config = read({"model": "models/bogue", "keys_file": "keys", "search.run": "s3://bucket/search/1"})
 
     assert config.model == str(tmp_path / "models/bogue")
     assert config.keys_file == str(tmp_path / "keys")
-    assert config.search.index == "s3://bucket/index/1"
+    assert config.search.run == "s3://bucket/search/1"
     assert config.name == "bogue"
 
 

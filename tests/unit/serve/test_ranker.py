@@ -60,8 +60,8 @@ def test_a_folder_without_a_model_is_refused_before_anything_is_started(tmp_path
         build({"model": str(tmp_path)})
 
 
-def test_a_missing_index_or_keys_file_is_refused_before_anything_is_started(folders: list[Path]) -> None:
-    with pytest.raises(click.ClickException, match=r"search\.index=.*/none is no index artifact: name a folder"):
-        build({"model": str(folders[0]), "search.index": "/none"})
+def test_a_missing_run_or_keys_file_is_refused_before_anything_is_started(folders: list[Path]) -> None:
+    with pytest.raises(click.ClickException, match=r"search\.run=.*/none is no first stage that can be searched"):
+        build({"model": str(folders[0]), "search.run": "/none"})
     with pytest.raises(click.ClickException, match=r"keys_file=/none cannot be read: No such file"):
         build({"model": str(folders[0]), "keys_file": "/none"})

@@ -209,7 +209,7 @@ def test_explain_returns_the_models_explanation(api: str) -> None:
 
 
 def test_search_retrieves_and_reranks(start: Any) -> None:
-    url = start(ServeConfig.model_validate({"name": "words", "search": {"index": "there", "depth": 3}}))
+    url = start(ServeConfig.model_validate({"name": "words", "search": {"run": "there", "depth": 3}}))
     answer = post(f"{url}/search", {"query": QUERY, "top_n": 2})
     assert [(each["id"], each["first_stage_rank"], each["relevance_score"]) for each in answer["results"]] == [
         ("p2", 2, 0.2),
@@ -220,10 +220,10 @@ def test_search_retrieves_and_reranks(start: Any) -> None:
     assert requests.get(f"{url}/info", timeout=10).json()["search"] is True
 
 
-def test_search_without_an_index_names_the_setting(api: str) -> None:
+def test_search_without_a_first_stage_names_the_setting(api: str) -> None:
     answer = requests.post(f"{api}/search", json={"query": QUERY}, timeout=10)
     assert answer.status_code == 404
-    assert "search.index" in answer.json()["error"]["message"]
+    assert "search.run" in answer.json()["error"]["message"]
 
 
 def metrics(url: str) -> dict[str, Any]:

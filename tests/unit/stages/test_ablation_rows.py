@@ -16,16 +16,17 @@ def names(preset: str) -> list[str]:
     return [row.name for row in table_one(PRESETS[preset]())]
 
 
-def test_the_paper_has_all_rows_of_its_table_and_one_with_the_first_stage() -> None:
+def test_the_paper_preset_has_all_rows_of_the_papers_table_and_one_with_bm25_scores() -> None:
     parts = ["pre-training", "pointwise", "query type", "noise reduction", "listwise", "STRM"]
     assert names("paper") == ["BM25", "+ BERT", "DR-BERT", *(f"- {part}" for part in parts), "+ BM25 score"]
 
 
-def test_a_row_that_measures_the_same_as_another_is_left_out() -> None:
-    assert set(names("paper")) - set(names("minilm")) == {"- STRM"}
+def test_a_row_that_equals_another_row_is_left_out() -> None:
+    assert set(names("paper")) - set(names("minilm")) == {"- STRM", "+ BM25 score"}
+    assert names("minilm")[-1] == "+ trained hybrid score"
 
 
-def test_the_full_model_is_called_by_the_title_of_its_run() -> None:
+def test_the_row_of_the_full_model_has_the_title_of_its_run() -> None:
     assert names("monobert") == ["BM25", "monoBERT", "+ BM25 score"]
 
 
@@ -36,19 +37,19 @@ def test_the_row_with_the_first_stage_adds_its_scores_to_the_full_model() -> Non
         assert flow.inputs(row.run, config) == ("corpus", full, "run:bm25")
 
 
-def test_candidates_that_come_in_no_order_have_no_row_for_their_scores() -> None:
+def test_candidates_without_scores_have_no_interpolation_row() -> None:
     config = apply(PRESETS["paper"]().model_dump(), {"candidates.first_stage": "provided"})
     assert not [row for row in table_one(config) if row.run == "fused"]
 
 
-def test_lists_without_the_pointwise_phase_have_its_epochs() -> None:
+def test_without_the_pointwise_phase_the_listwise_phase_gets_its_epochs() -> None:
     row = next(row for row in table_one(PRESETS["paper"]()) if row.name == "- pointwise")
     assert row.changes["listwise.epochs"] == 6
     alone = apply(PRESETS["paper"]().model_dump(), {"listwise.start": "encoder"})
     assert "- pointwise" not in [row.name for row in table_one(alone)]
 
 
-def test_a_run_more_in_the_configuration_is_a_row_more() -> None:
+def test_an_additional_run_in_the_configuration_is_an_additional_row() -> None:
     more = {"runs.half.kind": "interpolate", "runs.half.of": ["drbert", "bm25"], "runs.half.title": "half and half"}
     config = apply(PRESETS["paper"]().model_dump(), {**more, "runs.half.weight": 0.5})
     assert [row.name for row in table_one(config)] == [*names("paper"), "half and half"]
@@ -60,7 +61,7 @@ def test_runs_without_a_trained_model_have_no_ablation() -> None:
         table_one(config)
 
 
-def test_what_a_row_names_is_told_by_its_content(tmp_path: Path) -> None:
+def test_files_that_a_row_names_enter_keys_by_their_content(tmp_path: Path) -> None:
     config, keys = PRESETS["demo"](), []
     for content in ("LOC:city where is it", "HUM:ind who was it"):
         (tmp_path / "labels").write_text(content)
@@ -80,7 +81,7 @@ def test_a_row_cannot_change_what_all_rows_share(key: str, tmp_path: Path) -> No
         run(arguments, PRESETS["demo"](), Store(str(tmp_path)))
 
 
-def test_a_share_of_a_gpu_counts_as_that_share(tmp_path: Path) -> None:
+def test_device_seconds_count_a_share_of_a_gpu_as_that_share(tmp_path: Path) -> None:
     config = apply(PRESETS["demo"]().model_dump(), {"evaluate.run": "drbert", "evaluate.baseline": ""})
     store = Store(str(tmp_path))
     facts = {

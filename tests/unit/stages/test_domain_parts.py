@@ -1,4 +1,4 @@
-"""The words of a reference text are counted in parts of a file, as the corpus's are in shards."""
+"""The words of a reference text are counted in parts of its file, like those of a corpus in its shards."""
 
 import gzip
 from collections import Counter
@@ -41,7 +41,7 @@ def test_the_parts_of_a_reference_text_add_up_to_all_of_its_words(name: str, tmp
     )
 
 
-def test_no_parts_add_up_to_no_words(tmp_path: Path) -> None:
+def test_without_parts_there_are_no_words(tmp_path: Path) -> None:
     assert len(_add_up(Artifact(str(tmp_path), "domain_report", "key"), [])) == 0
 
 
@@ -59,7 +59,7 @@ def test_the_content_of_a_reference_text_is_in_the_key_and_its_path_is_not(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("nowhere.txt", "does not exist"), (".", "cannot be read"), ("bad.gz", "is not a whole")]
+    ("name", "told"), [("nowhere.txt", "does not exist"), (".", "cannot be read"), ("bad.gz", "is not a complete")]
 )
 def test_a_reference_text_that_cannot_be_read_is_one_sentence(name: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "bad.gz").write_bytes(b"not compressed")

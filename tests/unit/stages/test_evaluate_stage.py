@@ -1,4 +1,4 @@
-"""An evaluation reports the metric that selects models, from the grade on that counts as relevant."""
+"""An evaluation reports the metric that selects models, with grades from `relevant_from` on as relevant."""
 
 import math
 import time

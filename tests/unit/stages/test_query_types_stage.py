@@ -63,7 +63,7 @@ def test_labels_can_be_ignored(tmp_path: Path) -> None:
     assert artifact.manifest["num_predicted"] == 4
 
 
-def test_abbreviations_are_a_type_of_their_own_where_config_says_so(tmp_path: Path) -> None:
+def test_abbreviations_are_a_separate_type_if_configured(tmp_path: Path) -> None:
     assert types(typed(tmp_path, abbreviation=True))["q3"] == "abbreviation"
 
 
@@ -76,7 +76,7 @@ def test_a_corpus_with_labels_only_or_with_none_is_typed_too(tmp_path: Path, ign
     assert types(typed(tmp_path / "b", bare, ignore_labels=ignore_labels))["q4"] == "numeric"
 
 
-def test_a_finished_artifact_is_returned_as_it_is(tmp_path: Path) -> None:
+def test_a_finished_artifact_is_reused(tmp_path: Path) -> None:
     first = typed(tmp_path)
     made = first.manifest["created"], first.manifest["seconds"]
     again = typed(tmp_path)
@@ -85,12 +85,12 @@ def test_a_finished_artifact_is_returned_as_it_is(tmp_path: Path) -> None:
     assert (again.manifest["created"], again.manifest["seconds"]) == made
 
 
-def test_the_trained_classifier_must_be_there_before_it_is_asked(tmp_path: Path) -> None:
+def test_a_missing_classifier_is_an_error_that_names_its_job(tmp_path: Path) -> None:
     with pytest.raises(MissingArtifact, match=r"The query_typer artifact .* run python -m jobs\.train_query_types"):
         typed(tmp_path, predict="trained")
 
 
-def test_a_typer_without_labelled_questions_is_one_sentence(tmp_path: Path) -> None:
+def test_training_a_classifier_without_labelled_questions_is_one_sentence(tmp_path: Path) -> None:
     from rayrank.stages import query_typer
 
     config = PipelineConfig()
@@ -103,7 +103,7 @@ def key(stage: str, *assignments: str) -> str:
     return flow.key(stage, build("demo", assignments=assignments))
 
 
-def test_where_a_file_of_labels_lies_is_in_no_key_but_what_it_says_is() -> None:
+def test_the_content_of_a_label_file_is_in_the_key_and_its_path_is_not() -> None:
     here = ["typer.labels=a/x.label", "typer.fingerprint=abc"]
 
     assert key("query_typer", *here) == key("query_typer", "typer.labels=b/y.label", "typer.fingerprint=abc")
@@ -112,14 +112,14 @@ def test_where_a_file_of_labels_lies_is_in_no_key_but_what_it_says_is() -> None:
     assert key("query_typer") != key("query_typer", "dataset.fingerprint=other")
 
 
-def test_only_what_a_typer_learns_with_changes_it() -> None:
+def test_the_classifiers_key_depends_only_on_settings_of_its_training() -> None:
     for other in ("text.passage_pieces=99", "training.dev_queries=7", "resources.train_cpus=1", "strm.form=off"):
         assert key("query_typer", "typer.labels=x") == key("query_typer", "typer.labels=x", other), other
     for other in ("training.seed=7", "encoder.dropout=0.2", "text.query_pieces=9", "typer.epochs=9"):
         assert key("query_typer", "typer.labels=x") != key("query_typer", "typer.labels=x", other), other
 
 
-def test_types_by_rule_do_not_depend_on_the_typer_and_trained_ones_do() -> None:
+def test_only_predicted_types_depend_on_the_trained_classifier() -> None:
     trained = "query_types.predict=trained"
 
     assert key("query_types") == key("query_types", "typer.epochs=9")

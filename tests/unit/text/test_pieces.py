@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from rayrank.core.config import MINILM
@@ -52,7 +51,7 @@ def test_ids_of_any_texts_are_the_tokenizers_own(texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 4, 30])
-def test_long_texts_lose_their_end(limit: int) -> None:
+def test_long_texts_are_truncated_at_their_end(limit: int) -> None:
     found = encoder_of(TOKENIZER, limit)(TEXTS).to_pylist()
     assert found == [own_ids(text)[:limit] for text in TEXTS]
     assert max(map(len, found)) == limit
@@ -75,7 +74,7 @@ def test_the_order_of_a_large_batch_is_kept() -> None:
 
 
 @pytest.mark.parametrize("word", ["bogue", "insouciantly"])
-def test_rare_words_fall_into_several_pieces(word: str) -> None:
+def test_rare_words_are_split_into_several_pieces(word: str) -> None:
     (ids,) = encoder_of(TOKENIZER, 8)([word]).to_pylist()
     pieces = TOKENIZER.convert_ids_to_tokens(ids)
     assert len(pieces) > 1

@@ -1,4 +1,4 @@
-"""Of a text that is far too long only the start is tokenised, and nobody can tell from the ids."""
+"""Of a text that is far too long only the start is tokenised, and its ids equal those of the whole text."""
 
 import random
 import time
@@ -45,7 +45,7 @@ def seconds(encode: PieceEncoder, text: str) -> float:
 
 
 @pytest.mark.parametrize("word", [".", "x", "東", "whale "])
-def test_two_megabytes_take_about_as_long_as_what_is_read_of_them(word: str) -> None:
+def test_tokenising_two_megabytes_takes_only_as_long_as_the_part_that_is_read(word: str) -> None:
     encode = PieceEncoder(TOKENIZER, 180)
     short, long = (word * (size // len(word)) for size in (20_000, 2_000_000))
     seconds(encode, short)

@@ -1,11 +1,10 @@
-"""Query types by rules: how often they are right on questions nobody tuned them on, and on web queries."""
+"""Query types by rules: their accuracy on held-out questions and on web queries."""
 
 import gzip
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rayrank.text.query_types import predict
 from rayrank.text.type_rules import NOUNS, RULES
@@ -38,7 +37,7 @@ def trec(shared_data: Path) -> Path:
 
 
 @pytest.mark.parametrize("abbreviation", [False, True])
-def test_held_out_trec_questions_are_typed_right(trec: Path, abbreviation: bool) -> None:
+def test_accuracy_on_held_out_trec_questions(trec: Path, abbreviation: bool) -> None:
     lines = (trec / "TREC_10.label").read_text(encoding="latin-1").splitlines()
 
     assert len(lines) == 500
@@ -46,14 +45,14 @@ def test_held_out_trec_questions_are_typed_right(trec: Path, abbreviation: bool)
 
 
 @pytest.mark.parametrize("abbreviation", [False, True])
-def test_the_questions_the_rules_were_read_from_are_typed_right(trec: Path, abbreviation: bool) -> None:
+def test_accuracy_on_the_questions_that_the_rules_were_written_from(trec: Path, abbreviation: bool) -> None:
     lines = gzip.decompress((trec / "train_5500.label.gz").read_bytes()).decode("latin-1").splitlines()
 
     assert accuracy(lines, abbreviation) >= 0.94
 
 
 @pytest.mark.parametrize("abbreviation", [False, True])
-def test_lower_case_costs_little(trec: Path, abbreviation: bool) -> None:
+def test_lower_case_lowers_accuracy_little(trec: Path, abbreviation: bool) -> None:
     lines = (trec / "TREC_10.label").read_text(encoding="latin-1").splitlines()
     labels, questions = zip(*(line.split(" ", 1) for line in lines), strict=True)
     lowered = [f"{label} {question.lower().strip('? .')}" for label, question in zip(labels, questions, strict=True)]
@@ -94,7 +93,7 @@ def test_lower_case_costs_little(trec: Path, abbreviation: bool) -> None:
         ("What is the fastest fish in the world ?", "entity"),
     ],
 )
-def test_each_type_is_told_from_its_wording(text: str, expected: str) -> None:
+def test_each_type_is_predicted_from_typical_wordings(text: str, expected: str) -> None:
     assert predict([text]) == [expected]
     assert predict([text.lower()]) == [expected]
     assert predict([text.upper()]) == [expected]
@@ -103,12 +102,12 @@ def test_each_type_is_told_from_its_wording(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "text", ["What does NASA stand for ?", "What is HTML ?", "abbreviation for trinitrotoluene", "What does BTU mean ?"]
 )
-def test_abbreviations_are_their_own_type_only_when_asked_for(text: str) -> None:
+def test_abbreviations_are_a_separate_type_only_if_requested(text: str) -> None:
     assert predict([text], abbreviation=True) == ["abbreviation"]
     assert predict([text]) == ["description"]
 
 
-def test_the_owner_is_asked_for_after_what_and_the_thing_after_what_is() -> None:
+def test_what_xs_y_asks_for_the_owner_and_what_is_xs_y_for_the_property() -> None:
     assert predict(["What country's capital is Tirana ?", "What company's trademark was His Master's Voice ?"]) == [
         "location",
         "person",
@@ -134,6 +133,6 @@ def test_any_text_gets_one_type_and_always_the_same(texts: list[str]) -> None:
     assert predicted == predict(texts) == [predict([text])[0] for text in texts]
 
 
-def test_rules_and_nouns_speak_of_known_types_and_say_why() -> None:
+def test_rules_and_nouns_use_known_types_and_rules_have_reasons() -> None:
     assert {rule.kind for rule in RULES} | set(NOUNS.values()) <= TYPES | {"abbreviation"}
     assert all(rule.why for rule in RULES)

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from transformers import BertConfig, BertModel, BertTokenizer
 
 from rayrank.bundle import explain
@@ -112,7 +111,9 @@ def trained(exported: Bundle, queries: list[str], passages: list[str], types: li
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(rows=st.lists(st.tuples(text(20), text(30), text(30, least=1)), min_size=1, max_size=4))
-def test_all_of_them_read_the_same_ids(models: Models, rows: list[tuple[str, str, str]]) -> None:
+def test_training_scoring_serving_and_explaining_read_the_same_ids(
+    models: Models, rows: list[tuple[str, str, str]]
+) -> None:
     exported, served = models
     queries, passages, types = (list(column) for column in zip(*rows, strict=True))
 
@@ -135,7 +136,7 @@ def test_all_of_them_read_the_same_ids(models: Models, rows: list[tuple[str, str
 
 
 @pytest.mark.parametrize("models", [True], indirect=True)
-def test_an_over_long_type_leaves_all_of_them_the_query_and_four_pieces_of_the_passage(models: Models) -> None:
+def test_an_overlong_type_leaves_room_for_the_query_and_four_pieces_of_the_passage(models: Models) -> None:
     exported, served = models
     query, passage, kind = "what is a fish", "fish " * 30, "number " * 99
 

@@ -1,4 +1,4 @@
-"""Sentences cut from piece ids begin where a reader would begin them."""
+"""Sentences found in piece ids begin where a reader would begin them."""
 
 import random
 from itertools import pairwise
@@ -49,7 +49,7 @@ def split(bert: PreTrainedTokenizerFast, table: np.ndarray, *texts: str) -> list
         ("", []),
     ],
 )  # fmt: skip
-def test_a_text_is_cut_where_a_reader_would(
+def test_a_text_is_split_where_a_reader_would(
     bert: PreTrainedTokenizerFast, table: np.ndarray, text: str, expected: list[str]
 ) -> None:
     (found,) = split(bert, table, text)
@@ -73,7 +73,9 @@ def naive(roles: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("block", [1, 40, 1 << 24])
-def test_all_passages_at_once_are_cut_as_each_by_itself(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splitting_all_passages_at_once_equals_splitting_each_alone(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sentences, "BLOCK", block)
     rng = random.Random(block)
     kinds = [0, 0, 0, 0, ENDS, ENDS | POINT, CLOSES, DIGIT_LAST | DIGIT_FIRST, DIGIT_LAST]
@@ -89,7 +91,9 @@ def test_all_passages_at_once_are_cut_as_each_by_itself(block: int, monkeypatch:
     assert found.counts.tolist() == [len(naive([kinds[piece] for piece in ids])) for ids in rows]
 
 
-def test_a_part_of_a_column_keeps_its_places_in_the_whole(table: np.ndarray, bert: PreTrainedTokenizerFast) -> None:
+def test_a_slice_of_a_column_has_positions_in_the_whole_column(
+    table: np.ndarray, bert: PreTrainedTokenizerFast
+) -> None:
     ids = bert("The house is red. The hill is green.", add_special_tokens=False).input_ids
     whole = Ragged.of([ids, ids, ids])
     part = Ragged(whole.values, whole.offsets[1:3])
@@ -97,14 +101,14 @@ def test_a_part_of_a_column_keeps_its_places_in_the_whole(table: np.ndarray, ber
     assert cut(part, table).bounds.tolist() == [len(ids), len(ids) + 5, 2 * len(ids)]
 
 
-def test_special_tokens_and_words_end_nothing(bert: PreTrainedTokenizerFast, table: np.ndarray) -> None:
+def test_special_tokens_and_words_end_no_sentence(bert: PreTrainedTokenizerFast, table: np.ndarray) -> None:
     assert not table[bert.all_special_ids].any()
     assert set(bert.convert_ids_to_tokens(np.flatnonzero(table & ENDS).tolist())) >= {".", "!", "?", "…", "。", "！"}
     assert not table[bert.convert_tokens_to_ids(["the", "dr", ",", ";", ":", "-"])].any()
 
 
 @pytest.mark.parametrize("kind", ["bytes", "signs"])
-def test_vocabularies_that_mark_spaces_are_read_too(kind: str) -> None:
+def test_vocabularies_that_mark_spaces_are_supported(kind: str) -> None:
     mark = "Ġ" if kind == "bytes" else "▁"
     stop = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str("。")[0][0] if kind == "bytes" else "。"
     pieces = ["<s>", ".", f"{mark}.", "?!", stop, ").", f'{mark}"', "5", f"{mark}5", f"{mark}the", "1.5", mark]

@@ -1,11 +1,10 @@
-"""A template decides which parts an input has, in which order, and what of them is cut."""
+"""A template decides which parts an input has, in which order, and how each part is truncated."""
 
 from itertools import chain
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from rayrank.core.config import MINILM, InputConfig, PipelineConfig
@@ -84,7 +83,7 @@ def test_the_type_comes_before_the_query_and_has_its_own_separator(bert: PreTrai
         ([], [], [], [CLS, SEP, SEP, SEP]),
     ],
 )
-def test_what_is_cut_by_hand(kind: list[int], query: list[int], passage: list[int], expected: list[int]) -> None:
+def test_truncation_worked_by_hand(kind: list[int], query: list[int], passage: list[int], expected: list[int]) -> None:
     assert read(template(), query, passage, kind) == expected
 
 
@@ -103,7 +102,7 @@ def test_types_are_given_if_and_only_if_inputs_have_them(has_type: bool) -> None
         template(has_type=has_type).prefixes(Ragged.of([[10]]), types)
 
 
-def test_a_query_longer_than_the_input_is_cut_as_well(bert: PreTrainedTokenizerFast) -> None:
+def test_a_query_longer_than_the_input_is_truncated(bert: PreTrainedTokenizerFast) -> None:
     of = Template.of(bert, InputConfig(length=16, query_length=64))
 
     found = read(of, [10] * 64, [20] * 64, [50] * 64)
@@ -156,7 +155,7 @@ def test_a_prefix_that_leaves_no_room_is_refused() -> None:
     ("first", "second", "expected"),
     [(3, 4, (3, 4)), (50, 4, (9, 4)), (3, 50, (3, 10)), (50, 50, (6, 7)), (6, 50, (6, 7)), (0, 0, (0, 0))],
 )
-def test_of_two_halves_that_do_not_fit_each_keeps_half_or_what_the_other_leaves(
+def test_two_halves_that_do_not_fit_share_the_room_equally_or_use_what_the_other_leaves(
     first: int, second: int, expected: tuple[int, int]
 ) -> None:
     sizes = Ragged.of([range(first), range(second)]).lengths()
@@ -172,7 +171,7 @@ def test_of_two_halves_that_do_not_fit_each_keeps_half_or_what_the_other_leaves(
     st.integers(4, 8),
     st.booleans(),
 )
-def test_inputs_are_those_put_together_one_by_one_and_never_too_long(
+def test_inputs_equal_those_assembled_one_by_one_and_are_never_too_long(
     rows: list[tuple[list[int], list[int], list[int]]], length: int, query_length: int, has_type: bool
 ) -> None:
     of = template(length, query_length, has_type)
@@ -197,7 +196,7 @@ def test_inputs_are_those_put_together_one_by_one_and_never_too_long(
 
 
 @given(st.lists(st.tuples(ROW, ROW), min_size=1, max_size=6))
-def test_batches_put_together_on_a_device_are_the_templates(rows: list[tuple[list[int], list[int]]]) -> None:
+def test_batches_assembled_on_a_device_equal_the_templates(rows: list[tuple[list[int], list[int]]]) -> None:
     of, cpu = template(24, 8, has_type=False), torch.device("cpu")
     queries, passages = (Ragged.of([row[part] for row in rows]) for part in range(2))
     prefixes = of.prefixes(queries)

@@ -26,23 +26,23 @@ TABLE = np.array([CONTINUES, STARTS, ALONE], np.int8)
         ([2, 0, 0], True),
     ],
 )
-def test_rows_worked_by_hand(ids, expected):
+def test_multi_piece_words_worked_by_hand(ids, expected):
     assert multi_piece_queries(Ragged.of([ids]), TABLE).tolist() == [expected]
 
 
-def test_words_do_not_reach_over_rows():
+def test_words_do_not_continue_into_the_next_row():
     rows = [[1], [0], [], [1, 0], [], [0, 1], []]
     assert multi_piece_queries(Ragged.of(rows), TABLE).tolist() == [False, False, False, True, False, False, False]
     assert multi_piece_queries(Ragged.of([]), TABLE).tolist() == []
 
 
-def test_a_slice_of_a_column_sees_its_own_rows_only():
+def test_a_slice_of_a_column_uses_its_own_rows_only():
     column = pa.chunked_array([pa.array([[1, 0], [1], [1, 0], [0, 0], [2]], pa.large_list(pa.int32()))])
     assert multi_piece_queries(Ragged.from_arrow(column.slice(1, 2)), TABLE).tolist() == [False, True]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_words_are_those_of_strm(seed):
+def test_words_are_the_same_as_in_strm(seed):
     rng = np.random.default_rng(seed)
     rows = [rng.integers(0, 3, rng.integers(1, 6)) for _ in range(300)]
     expected = [bool((~word_starts(torch.from_numpy(row), torch.from_numpy(TABLE))).any()) for row in rows]
@@ -50,7 +50,7 @@ def test_words_are_those_of_strm(seed):
     assert 0 < sum(expected) < len(expected)
 
 
-def test_real_words():
+def test_queries_with_rare_words_have_multi_piece_words():
     bert = load_tokenizer(MINILM)
     texts = ["what is a dog ?", "bogue", "who sang insouciantly", "what's new"]
     rows = [bert(text, add_special_tokens=False).input_ids for text in texts]

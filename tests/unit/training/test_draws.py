@@ -19,7 +19,7 @@ def test_a_stream_depends_on_seed_phase_epoch_and_query() -> None:
         assert (generator(*other).permutation(1000) != first).any()
 
 
-def test_a_draw_repeats_nothing_and_takes_all_where_there_are_too_few() -> None:
+def test_a_draw_is_without_replacement_and_takes_all_if_there_are_too_few() -> None:
     drawn = draw(NEGATIVES, 5, generator(0, "pointwise", 0, 0))
 
     assert len(set(drawn.tolist())) == 5
@@ -37,7 +37,7 @@ def test_pairs_of_a_query_hold_every_positive_and_the_configured_ratio_of_negati
 
 
 @pytest.mark.parametrize(("num_positives", "num_negatives"), [(1, 5), (2, 3), (3, 9)])
-def test_a_list_is_padded_to_its_length_where_passages_are_missing(num_positives: int, num_negatives: int) -> None:
+def test_a_list_with_too_few_passages_is_padded(num_positives: int, num_negatives: int) -> None:
     config = ListwiseConfig(positives=num_positives, negatives=num_negatives)
     passages, labels = query_list(POSITIVES, NEGATIVES, config, generator(0, "listwise", 0, 1))
 

@@ -18,7 +18,7 @@ def test_no_query_is_in_train_and_dev() -> None:
         assert not set(held["train"].queries.tolist()) & set(held["dev"].queries.tolist())
 
 
-def test_a_dev_split_is_thinned_evenly_and_train_left_whole() -> None:
+def test_dev_is_sampled_at_even_steps_and_train_is_kept_whole() -> None:
     held = hold_out({"train": split(range(100)), "dev": split(range(100, 150))}, num_dev=5)
 
     assert held["dev"].queries.tolist() == [100, 110, 120, 130, 140]
@@ -32,7 +32,7 @@ def test_without_a_limit_all_dev_queries_are_measured(num_dev: int | None) -> No
     assert held["dev"].queries.tolist() == list(range(100, 150))
 
 
-def test_without_a_dev_split_a_tenth_of_train_takes_its_place() -> None:
+def test_without_a_dev_split_a_tenth_of_train_is_held_out() -> None:
     held = hold_out({"train": split(range(100)), "dev": split(range(0))}, num_dev=500)
 
     assert held["dev"].queries.tolist() == list(range(0, 100, 10))

@@ -1,10 +1,9 @@
-"""Candidates become rows a file at a time, and nothing of them depends on how they lay in files."""
+"""Candidates are joined to rows file by file, and the result does not depend on how they are divided into files."""
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rayrank.core.records import CANDIDATES, JUDGMENTS
 from rayrank.data.ids import PairLookup
@@ -50,9 +49,7 @@ def test_every_judged_query_has_its_candidates_best_first(lists: list[list[int]]
 @pytest.mark.parametrize(
     ("relevant_from", "positives"), [(1, {0: [9], 1: [4, 2], 3: [7]}), (2, {1: [2]}), (3, {})], ids=str
 )
-def test_positives_are_the_passages_judged_relevant_from_a_grade_on(
-    relevant_from: int, positives: dict[int, list[int]]
-) -> None:
+def test_positives_have_at_least_the_relevant_grade(relevant_from: int, positives: dict[int, list[int]]) -> None:
     split = _join(LOOKUP, judgments(JUDGED), [candidates([(1, 2, 1), (1, 4, 2)])], relevant_from)
 
     assert {int(query): split.positives[place].tolist() for place, query in enumerate(split.queries)} == positives
@@ -62,7 +59,7 @@ def test_positives_are_the_passages_judged_relevant_from_a_grade_on(
 
 
 @given(LISTS, st.integers(1, 7))
-def test_a_query_may_go_on_in_later_files(lists: list[list[int]], size: int) -> None:
+def test_the_candidates_of_a_query_may_be_in_several_files(lists: list[list[int]], size: int) -> None:
     deepest = range(1, 13)
     rows = [
         (query, lists[query][rank - 1], rank) for rank in deepest for query in range(6) if rank <= len(lists[query])

@@ -1,4 +1,4 @@
-"""The loop: resumes to the same weights, shares a batch among workers, stops when nothing can come of it."""
+"""The loop resumes to the same weights, shares a batch among workers, and stops if training has failed."""
 
 import copy
 import math
@@ -77,9 +77,7 @@ def train(
 
 
 @pytest.mark.parametrize("config", [POINTWISE, LISTWISE], ids=["pointwise", "listwise"])
-def test_a_run_that_died_and_went_on_ends_in_the_weights_of_an_unbroken_one(
-    inputs: Inputs, config: PhaseConfig
-) -> None:
+def test_a_resumed_training_ends_with_the_weights_of_an_uninterrupted_one(inputs: Inputs, config: PhaseConfig) -> None:
     unbroken, _ = train(inputs, config, Kept())
     kept = Kept(dies_after=1)
     with pytest.raises(KeyboardInterrupt):
@@ -110,7 +108,7 @@ def test_training_lowers_the_loss_and_remembers_its_best_epoch(inputs: Inputs, c
     assert state.best_step == next(line.step for line in ends if line.dev == state.best)
 
 
-def test_what_a_checkpoint_knows_of_was_told_before_it_and_measuring_is_not_counted_as_learning(
+def test_a_step_is_logged_before_its_checkpoint_and_training_time_excludes_dev_measurements(
     inputs: Inputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[int] = []
@@ -135,7 +133,7 @@ def test_what_a_checkpoint_knows_of_was_told_before_it_and_measuring_is_not_coun
     assert 0 < state.seconds < time.monotonic() - started - waited + 0.1
 
 
-def test_biases_do_not_decay_those_of_strm_among_them() -> None:
+def test_biases_including_strms_have_no_weight_decay() -> None:
     words = np.zeros(50, np.int8)
     encoder = Encoder(
         BertModel(
@@ -154,7 +152,7 @@ def test_biases_do_not_decay_those_of_strm_among_them() -> None:
 
 
 @pytest.mark.parametrize("left", [0.0, 0.35, 1.0])
-def test_the_rate_ends_at_the_share_that_is_asked_for(inputs: Inputs, left: float) -> None:
+def test_the_learning_rate_ends_at_the_configured_share(inputs: Inputs, left: float) -> None:
     lines: list[Log] = []
     config = LISTWISE.model_copy(update={"lr_end": left, "warmup": 0.2})
 
@@ -164,7 +162,7 @@ def test_the_rate_ends_at_the_share_that_is_asked_for(inputs: Inputs, left: floa
     assert [line.lr for line in lines] == sorted((line.lr for line in lines), reverse=True)
 
 
-def test_dropout_is_on_from_the_first_step_whatever_mode_a_model_comes_in(inputs: Inputs) -> None:
+def test_dropout_is_on_from_the_first_step_even_for_a_model_in_eval_mode(inputs: Inputs) -> None:
     modes: list[bool] = []
 
     class Watched(Pointwise):
@@ -184,7 +182,7 @@ def test_dropout_is_on_from_the_first_step_whatever_mode_a_model_comes_in(inputs
     assert all(modes)
 
 
-def test_small_pieces_of_a_batch_add_up_to_the_batch(inputs: Inputs) -> None:
+def test_micro_batches_train_the_same_weights_as_whole_batches(inputs: Inputs) -> None:
     whole, _ = train(inputs, POINTWISE, Kept(), dropout=0.0)
     pieces, _ = train(inputs, POINTWISE.model_copy(update={"micro_batch_size": 3}), Kept(), dropout=0.0)
 
@@ -214,7 +212,7 @@ def _worker(rank: int, inputs: Inputs, config: PhaseConfig, folder: str) -> None
 @pytest.mark.parametrize(
     "config", [pytest.param(POINTWISE, id="pointwise", marks=pytest.mark.slow), pytest.param(LISTWISE, id="listwise")]
 )
-def test_two_workers_learn_what_one_learns_from_the_same_batches(
+def test_two_workers_have_the_losses_and_dev_metrics_of_one(
     inputs: Inputs, config: PhaseConfig, tmp_path: Path
 ) -> None:
     alone: list[Log] = []
@@ -228,7 +226,7 @@ def test_two_workers_learn_what_one_learns_from_the_same_batches(
         assert [dev for _, dev in together] == pytest.approx([line.dev for line in alone], abs=1e-6)
 
 
-def test_a_loss_that_is_no_number_stops_before_it_is_saved(inputs: Inputs) -> None:
+def test_a_loss_of_nan_stops_the_training_before_a_checkpoint(inputs: Inputs) -> None:
     torch.manual_seed(0)
     model, kept = tiny_model(2, 0.0), Kept()
     with torch.no_grad():
@@ -243,7 +241,7 @@ def test_a_loss_that_is_no_number_stops_before_it_is_saved(inputs: Inputs) -> No
     assert kept.load() is None
 
 
-def test_a_gradient_that_is_no_number_stops_before_it_is_saved(inputs: Inputs) -> None:
+def test_a_gradient_of_nan_stops_the_training_before_a_checkpoint(inputs: Inputs) -> None:
     class Broken(Listwise):
         def loss(self, model: nn.Module, prepared: Any) -> tuple[torch.Tensor, torch.Tensor]:
             loss, scores = super().loss(model, prepared)
@@ -263,7 +261,7 @@ def test_a_gradient_that_is_no_number_stops_before_it_is_saved(inputs: Inputs) -
 
 
 @pytest.mark.parametrize("config", [POINTWISE, LISTWISE], ids=["pointwise", "listwise"])
-def test_collapsed_scores_stop_the_training_though_dropout_makes_them_differ(
+def test_collapsed_scores_stop_the_training_even_if_dropout_makes_them_differ(
     inputs: Inputs, config: PhaseConfig
 ) -> None:
     torch.manual_seed(0)
@@ -304,7 +302,7 @@ def test_listwise_draws_other_negatives_than_pointwise(inputs: Inputs) -> None:
     assert [query for query, *_ in lists] != list(dict.fromkeys(pairs[:, 0].tolist()))
 
 
-def test_each_epoch_draws_anew(inputs: Inputs) -> None:
+def test_each_epoch_draws_other_negatives(inputs: Inputs) -> None:
     listwise = phase_of(inputs, LISTWISE)
 
     def drawn(epoch: int) -> list[tuple[Any, ...]]:

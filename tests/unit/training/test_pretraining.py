@@ -1,4 +1,4 @@
-"""Pre-training examples are what they say they are, a function of seed, epoch and passage."""
+"""Pre-training examples have correct labels, and are a function of seed, epoch and passage."""
 
 import math
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ def restored(batch: Batch) -> Iterator[tuple[list[int], list[int], bool | None]]
         yield pieces[1:middle], pieces[middle + 1 : -1], None if label == IGNORED else label == NEXT
 
 
-def test_halves_meet_at_sentences_and_a_false_second_half_is_another_passages(traced: Traced) -> None:
+def test_halves_are_split_between_sentences_and_a_false_second_half_is_from_another_passage(traced: Traced) -> None:
     phase = traced.phase()
     examples = phase.examples(0)
     found = list(restored(phase.batch(examples)))
@@ -89,7 +89,7 @@ def test_halves_meet_at_sentences_and_a_false_second_half_is_another_passages(tr
         assert (row_b != row_a) == (not is_next)
 
 
-def test_half_of_the_pairs_are_true(traced: Traced) -> None:
+def test_half_of_the_pairs_are_consecutive(traced: Traced) -> None:
     phase = traced.phase()
     labels = phase.batch(phase.examples(0)).nsp_labels
     of_pairs = labels[labels != IGNORED]
@@ -98,7 +98,7 @@ def test_half_of_the_pairs_are_true(traced: Traced) -> None:
     assert abs((of_pairs == NEXT).double().mean() - 0.5) < 4 * 0.5 / math.sqrt(len(of_pairs))
 
 
-def test_long_halves_are_cut_at_their_far_ends_and_keep_a_fair_share(traced: Traced) -> None:
+def test_long_halves_lose_their_outer_ends_and_keep_at_least_half_of_the_room(traced: Traced) -> None:
     phase = traced.phase()
     cut = 0
 
@@ -116,7 +116,7 @@ def test_long_halves_are_cut_at_their_far_ends_and_keep_a_fair_share(traced: Tra
     assert cut > 100
 
 
-def test_the_share_of_masked_pieces_and_what_becomes_of_them(traced: Traced) -> None:
+def test_masked_pieces_have_berts_shares_of_mask_random_and_unchanged(traced: Traced) -> None:
     phase = traced.phase()
     batch = phase.batch(phase.examples(0))
 
@@ -136,7 +136,7 @@ def test_the_share_of_masked_pieces_and_what_becomes_of_them(traced: Traced) -> 
     assert put[other].max() > 0.98 * traced.size
 
 
-def test_special_tokens_inside_a_text_are_left_alone(traced: Traced) -> None:
+def test_special_tokens_inside_a_text_are_not_masked(traced: Traced) -> None:
     rows = [[UNKNOWN if k % 2 else piece for k, piece in enumerate(row)] for row in traced.rows[:200]]
     often_ends = vocabulary(np.where(np.arange(traced.size) % 5, 0, ENDS).astype(np.uint8))
     phase = Pretraining(Ragged.of(rows), often_ends, CONFIG.model_copy(update={"masked": 0.9}), seed=7)
@@ -152,7 +152,7 @@ def same(one: Batch, two: Batch) -> bool:
     return all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(*tensors, strict=True))
 
 
-def test_an_epoch_is_always_the_same_and_the_next_is_another(traced: Traced) -> None:
+def test_an_epochs_examples_are_reproducible_and_differ_from_the_next_epochs(traced: Traced) -> None:
     phase, again = traced.phase(), traced.phase()
     rows = phase.examples(0)[:50, 1]
 
@@ -163,7 +163,7 @@ def test_an_epoch_is_always_the_same_and_the_next_is_another(traced: Traced) -> 
     assert sum(one == two for one, two in zip(*epochs, strict=True)) < 25
 
 
-def test_an_example_is_the_same_in_whatever_batch_it_is(traced: Traced) -> None:
+def test_an_example_does_not_depend_on_its_batch(traced: Traced) -> None:
     phase = traced.phase()
     examples = phase.examples(0)[:20]
     together = phase.batch(examples)
@@ -190,7 +190,7 @@ def test_held_out_passages_are_never_trained_on(traced: Traced) -> None:
 
 
 @pytest.mark.parametrize(("num_passages", "held"), [(4, 2), (20, 10), (100, 16), (2000, 40), (30_000, 512)])
-def test_enough_is_held_out_and_not_too_much(num_passages: int, held: int) -> None:
+def test_the_number_of_held_out_passages_worked_by_hand(num_passages: int, held: int) -> None:
     table = np.array([0] * (FIRST + 1) + [ENDS], np.uint8)
     phase = Pretraining(
         Ragged.of([[FIRST] * 3 + [FIRST + 1] + [FIRST] * 4] * num_passages), vocabulary(table), CONFIG, 1
@@ -200,7 +200,7 @@ def test_enough_is_held_out_and_not_too_much(num_passages: int, held: int) -> No
     assert phase.num_examples() == num_passages - held == len(phase.examples(0))
 
 
-def test_a_passage_of_one_sentence_is_read_alone_and_has_masked_pieces_only(traced: Traced) -> None:
+def test_a_passage_of_one_sentence_has_masked_pieces_and_no_second_half(traced: Traced) -> None:
     phase = traced.phase()
     single = {row for row, starts in enumerate(traced.starts) if len(starts) == 1}
     examples = phase.examples(0)
@@ -253,7 +253,7 @@ def test_a_corpus_of_one_passage_is_refused() -> None:
         Pretraining(Ragged.of([[FIRST] * 9, []]), vocabulary(np.zeros(40, np.uint8)), CONFIG, 1)
 
 
-def test_a_tokenizer_tells_what_examples_are_made_of() -> None:
+def test_the_vocabulary_has_the_special_ids_of_its_tokenizer() -> None:
     bert: PreTrainedTokenizerFast = load_tokenizer(MINILM)
 
     found = Vocabulary.of(bert)

@@ -1,4 +1,4 @@
-"""Pre-training's loss counts every example the same, wherever it is computed, and goes down."""
+"""Pre-training's loss weights all examples equally, on any number of workers, and training lowers it."""
 
 import math
 from pathlib import Path
@@ -68,7 +68,7 @@ def topics(min_sentences: int = 2) -> Pretraining:
     return Pretraining(Ragged.of(rows), vocabulary(44), CONFIG, 3)
 
 
-def test_examples_without_a_piece_to_mask_cost_only_their_second_half() -> None:
+def test_examples_without_masked_pieces_have_only_the_next_sentence_loss() -> None:
     # The piece that ends sentences is special too: such passages can be split, but nothing in them can be masked.
     phase = Pretraining(Ragged.of([[PAD, CLS, SEP, UNKNOWN] * 2] * 8), vocabulary(UNKNOWN), CONFIG, seed=7)
     model = tiny_model()
@@ -116,7 +116,7 @@ def test_the_loss_equals_one_computed_example_by_example(seed: int) -> None:
 
 
 @pytest.mark.parametrize("min_sentences", [1, 2])
-def test_the_loss_of_a_batch_is_that_of_its_parts(min_sentences: int) -> None:
+def test_the_loss_of_a_batch_is_the_weighted_mean_of_its_parts(min_sentences: int) -> None:
     phase, model = topics(min_sentences), tiny_model()
     examples = phase.examples(0)[:13]
 
@@ -165,7 +165,7 @@ def test_a_dev_measurement_compiles_nothing_and_leaves_the_model_in_training_mod
     assert all(module.training for module in model.modules())
 
 
-def test_a_model_that_knows_nothing_is_at_chance() -> None:
+def test_a_model_with_zero_weights_has_the_loss_of_guessing() -> None:
     phase, model = topics(), tiny_model()
     with torch.no_grad():
         for weights in (model.next_sentence.weight, model.encoder.base.get_input_embeddings().weight):
@@ -185,7 +185,7 @@ def train(model: nn.Module, phase: Pretraining, **changes: Any) -> list[Log]:
     return lines
 
 
-def test_a_model_that_finds_all_pairs_alike_is_stopped_though_dropout_makes_them_differ() -> None:
+def test_a_model_with_collapsed_scores_is_stopped_even_if_dropout_makes_them_differ() -> None:
     phase, model = topics(), tiny_model(dropout=0.1)
 
     with pytest.raises(TrainingStopped, match="The scores collapsed: at step "):
@@ -216,7 +216,7 @@ def test_a_corpus_of_one_sentence_passages_trains_masked_words() -> None:
     assert -mean_dev(phase, model) < 0.75 * math.log(45)
 
 
-def test_small_pieces_of_a_batch_train_the_same_model() -> None:
+def test_micro_batches_train_the_same_model() -> None:
     whole, pieces = tiny_model(), tiny_model()
     curves = [
         [line.loss for line in train(whole, topics())],

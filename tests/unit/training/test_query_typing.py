@@ -1,4 +1,4 @@
-"""The classifier of query types: what it learns from, that it learns, and that it comes back from storage."""
+"""The classifier of query types: its examples, its training, and loading it from storage."""
 
 import shutil
 import time
@@ -58,7 +58,7 @@ def phase(size: int = 300, batch_size: int = 8, seed: int = 3) -> QueryTyping:
     return QueryTyping(questions, labels, batch_size=batch_size, pad_id=0, seed=seed)
 
 
-def test_a_tenth_is_held_out_by_the_seed_alone_and_never_learnt() -> None:
+def test_a_tenth_of_the_questions_is_held_out_depending_only_on_the_seed() -> None:
     first, same, other = phase(), phase(batch_size=32), phase(seed=4)
 
     assert len(first.dev) == 30
@@ -68,7 +68,7 @@ def test_a_tenth_is_held_out_by_the_seed_alone_and_never_learnt() -> None:
 
 
 @pytest.mark.parametrize("size", [11, 300])
-def test_an_epoch_has_every_other_question_once_in_an_order_of_its_own(size: int) -> None:
+def test_an_epoch_has_every_training_question_once_in_its_own_order(size: int) -> None:
     made = phase(size)
     epochs = [made.examples(epoch) for epoch in range(3)]
 
@@ -103,7 +103,7 @@ def test_the_loss_of_equal_logits_is_that_of_guessing() -> None:
     assert scores.shape == (7, NUM_TYPES)
 
 
-def test_it_learns_types_that_a_word_tells() -> None:
+def test_the_classifier_learns_types_that_depend_on_one_word() -> None:
     torch.manual_seed(0)
     made, model = phase(), tiny_model(NUM_TYPES, dropout=0.1)
     config = TyperConfig(epochs=3, batch_size=8, lr=1e-3)
@@ -119,7 +119,7 @@ def test_it_learns_types_that_a_word_tells() -> None:
     assert model.training
 
 
-def test_answers_are_in_the_order_of_the_questions() -> None:
+def test_predictions_are_in_the_order_of_the_questions() -> None:
     questions, _ = made_up(600)
     torch.manual_seed(1)
     model = tiny_model(NUM_TYPES, dropout=0.1)
@@ -150,7 +150,7 @@ def stored(folder: Path) -> tuple[Artifact, dict[str, Tensor]]:
     return artifact, model.state_dict()
 
 
-def test_a_stored_typer_answers_with_the_names_of_its_types(tmp_path: Path) -> None:
+def test_a_loaded_classifier_predicts_names_of_its_types(tmp_path: Path) -> None:
     artifact, _ = stored(tmp_path)
     typer = load_typer(artifact)
     texts = [f"what about {word}" for word in "aspirin rashes insouciantly coughs Besançon and a whole lot".split()]
@@ -163,7 +163,7 @@ def test_a_stored_typer_answers_with_the_names_of_its_types(tmp_path: Path) -> N
     assert typer([]) == []
 
 
-def test_a_stored_typers_head_decides(tmp_path: Path) -> None:
+def test_a_loaded_classifier_uses_its_stored_head(tmp_path: Path) -> None:
     artifact, weights = stored(tmp_path)
     weights["head.bias"] = torch.tensor([0.0, 0.0, 50.0, 0.0])
     shape = BertConfig.from_dict(artifact.read_json("model/config.json"))
@@ -199,7 +199,7 @@ def test_an_exported_model_predicts_types_with_the_classifier_it_was_trained_wit
     assert types_for(expected, texts, [None, None, None]) == ["side effects", "location", "side effects"]
 
 
-def test_nothing_of_where_a_classifier_was_trained_is_exported(tmp_path: Path) -> None:
+def test_an_exported_classifier_contains_no_paths_of_its_machine(tmp_path: Path) -> None:
     artifact, _ = stored(tmp_path / "storage")
     exported_with(artifact, tmp_path / "model")
 

@@ -26,7 +26,7 @@ def drawn(count: int, seed: int) -> np.ndarray:
     return np.clip(np.random.default_rng(seed).gamma(4, 25, count).astype(np.int64), 4, 180)
 
 
-def test_rows_to_learn_from_have_few_shapes_and_little_filling() -> None:
+def test_packed_rows_for_training_have_few_shapes_and_little_padding() -> None:
     batches = [drawn(128, seed) for seed in range(200)]
     rows = [RowShape.of(lengths, 180) for lengths in batches]
 
@@ -35,7 +35,7 @@ def test_rows_to_learn_from_have_few_shapes_and_little_filling() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 7, 128])
-def test_a_row_has_its_shape_whatever_it_holds(count: int) -> None:
+def test_a_packed_row_for_training_has_the_shape_of_its_lengths(count: int) -> None:
     rng = np.random.default_rng(count)
     passages = Ragged.of([rng.integers(3, 60, size) for size in rng.integers(0, 60, 300)])
     source = PairTexts(Ragged.of([[1, 5, 2]]), passages, modeling.template(24))

@@ -177,11 +177,11 @@ def test_measurements_before_a_restart_still_stop_weak_trials(study: Study, spac
 
     # A resumed trial reports an epoch again, and is not compared with its own earlier report.
     best = study.get_trials()[-1].params
-    assert rungs.goes_on(trial_name(dict(reversed(best.items()))), 1, 0.1)
-    assert not rungs.goes_on("weak", 1, 0.1)
-    assert not rungs.goes_on("weak", 1, 0.1)
-    assert rungs.goes_on("strong", 1, 0.5)
-    assert rungs.goes_on("strong", 2, 0.5)
+    assert rungs.may_continue(trial_name(dict(reversed(best.items()))), 1, 0.1)
+    assert not rungs.may_continue("weak", 1, 0.1)
+    assert not rungs.may_continue("weak", 1, 0.1)
+    assert rungs.may_continue("strong", 1, 0.5)
+    assert rungs.may_continue("strong", 2, 0.5)
 
 
 def test_grids_and_sweeps_with_two_objectives_stop_no_trial(study: Study, config: PipelineConfig, space: Space) -> None:

@@ -135,7 +135,7 @@ def test_unchanged_settings_that_are_the_best_are_not_compared_again(space: Spac
     [
         ({"noise.threshold": 0.99997, "listwise.max_steps": None}, "--row 'best: noise.threshold=0.99997'"),
         ({"noise.threshold": 0.6, "listwise.epochs": 7}, "--row 'best: listwise.epochs=7'"),
-        ({"encoder.layers": None}, "train it again with --config best.yaml --set training.seed=14"),
+        ({"encoder.layers": None}, "train it with --config best.yaml --set training.seed=14"),
     ],
 )
 def test_the_advice_to_compare_again_has_the_exact_settings_that_differ(
