@@ -12,7 +12,7 @@ from rayrank.core.config import (
     PipelineConfig,
     ResourcesConfig,
 )
-from rayrank.stages import corpus, doc2query, doc2query_documents
+from rayrank.stages import corpus, doc2query_documents, train_doc2query
 
 CONFIG = PipelineConfig(
     # Two shards of ten subjects each.
@@ -28,7 +28,7 @@ CONFIG = PipelineConfig(
 def test_a_restart_writes_the_missing_documents_and_samples_the_same(ray_cluster: None, tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     passages = corpus.run(CONFIG, store)
-    trained = doc2query.run(CONFIG, store)
+    trained = train_doc2query.run(CONFIG, store)
 
     assert trained.manifest["num_steps"] == 12
     assert trained.manifest["num_pairs"] > 9 * trained.manifest["num_held_out"] > 0

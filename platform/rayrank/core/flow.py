@@ -98,13 +98,13 @@ STAGES: dict[str, Stage] = {
     ),
     "deepct_documents": Stage(("deepct",), lambda config: ("corpus", "train_deepct"), "jobs.build_candidates"),
     "deepct_index": Stage(("index",), lambda config: ("deepct_documents",), "jobs.build_candidates"),
-    "doc2query": Stage(
+    "train_doc2query": Stage(
         ("training", "doc2query"),
         lambda config: ("corpus",),
         "jobs.build_candidates",
         ignores=(*_NO_DEV, "doc2query.queries", "doc2query.top_k"),
     ),
-    "doc2query_documents": Stage(("doc2query",), lambda config: ("corpus", "doc2query"), "jobs.build_candidates"),
+    "doc2query_documents": Stage(("doc2query",), lambda config: ("corpus", "train_doc2query"), "jobs.build_candidates"),
     "doc2query_index": Stage(("index",), lambda config: ("doc2query_documents",), "jobs.build_candidates"),
     "embeddings": Stage(("dense",), lambda config: ("corpus",), "jobs.build_candidates"),
     "train_dense": Stage(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,14 @@ from rayrank.text.template import Sequences
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-SCRATCH_SIZE = {"d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 2, "num_heads": 4, "dropout_rate": 0.0}
+SCRATCH_SIZE: dict[str, Any] = {
+    "d_model": 128,
+    "d_kv": 32,
+    "d_ff": 256,
+    "num_layers": 2,
+    "num_heads": 4,
+    "dropout_rate": 0.0,
+}
 """The T5 that `doc2query.model=scratch` trains: small enough for two cores, for corpora like the demo's."""
 
 SEQUENCES_AT_ONCE = 256
@@ -60,7 +67,7 @@ class QueryWriter(nn.Module):
         """Return how the model is saved, see `rayrank.models.saved`."""
         return {"kind": _KIND, "start_id": self.start_id}
 
-    def state_dict(self, *given: Any, **options: Any) -> dict[str, Any]:
+    def state_dict(self, *given: Any, **options: Any) -> dict[str, Any]:  # type: ignore[override]
         """Return every weight once: safetensors refuses tensors that share memory."""
         weights = super().state_dict(*given, **options)
         return {name: weight for name, weight in weights.items() if name not in self._tied}
@@ -95,18 +102,15 @@ def build(config: Doc2QueryConfig, tokenizer: "PreTrainedTokenizerFast") -> Quer
     """Return the model that `doc2query.model` names, or for `scratch` a small T5 with random weights."""
     if config.model == SCRATCH:
         template = Seq2SeqTemplate.of(tokenizer, None, config.length, config.query_length)
-        shape = T5Config(
-            vocab_size=len(tokenizer), pad_token_id=template.pad_id, eos_token_id=template.end_id,
-            decoder_start_token_id=template.start_id, **SCRATCH_SIZE,
-        )  # fmt: skip
+        special: dict[str, Any] = {
+            "pad_token_id": template.pad_id, "eos_token_id": template.end_id,
+            "decoder_start_token_id": template.start_id,
+        }  # fmt: skip
+        shape = T5Config(vocab_size=len(tokenizer), **special, **SCRATCH_SIZE)
         return QueryWriter(T5ForConditionalGeneration(shape), template.start_id)
     special_tokens(tokenizer)
     base = _load(config)
-    if len(tokenizer) > base.get_input_embeddings().weight.shape[0]:
-        raise ConfigError(
-            f"doc2query.model={config.model} cannot be used: its tokenizer has {len(tokenizer)} word pieces, more than "
-            f"the model's {base.get_input_embeddings().weight.shape[0]}; name a model that fits its tokenizer."
-        )
+    _check_fit(config, base, len(tokenizer))
     start = base.generation_config.decoder_start_token_id
     start = getattr(base.config, "decoder_start_token_id", None) if start is None else start
     if start is None:
@@ -115,6 +119,23 @@ def build(config: Doc2QueryConfig, tokenizer: "PreTrainedTokenizerFast") -> Quer
             f"a model such as t5-base."
         )
     return QueryWriter(base, int(start))
+
+
+def _check_fit(config: Doc2QueryConfig, base: PreTrainedModel, vocabulary: int) -> None:
+    """Refuse a model with fewer word pieces than its tokenizer, and passages longer than it reads."""
+    num_pieces = cast(nn.Embedding, base.get_input_embeddings()).num_embeddings
+    if vocabulary > num_pieces:
+        raise ConfigError(
+            f"doc2query.model={config.model} cannot be used: its tokenizer has {vocabulary} word pieces, more than the "
+            f"model's {num_pieces}; name a model that fits its tokenizer."
+        )
+    # T5, whose positions are relative, reads passages of any length.
+    positions = getattr(base.config, "max_position_embeddings", None)
+    if positions is not None and config.length > positions:
+        raise ConfigError(
+            f"doc2query.length={config.length} cannot be used: {config.model} reads {positions} word pieces at most; "
+            f"lower doc2query.length."
+        )
 
 
 def _load(config: Doc2QueryConfig) -> PreTrainedModel:
@@ -140,12 +161,14 @@ def load_query_writer(artifact: Artifact) -> QueryWriter:
     """Return a stored model, ready to write queries."""
     description, settings = artifact.read_json(KIND), artifact.read_json(SHAPE)
     if description["kind"] != _KIND:
-        raise StorageError(f"The model in {artifact.url} writes no queries: name an artifact of the stage doc2query.")
+        raise StorageError(
+            f"The model in {artifact.url} writes no queries: name an artifact of the stage train_doc2query."
+        )
     shape = AutoConfig.for_model(settings.pop("model_type"), **settings)
     weights = {name.removeprefix(_PREFIX): tensor for name, tensor in load_weights(artifact).items()}
     with quiet():
         # from_pretrained knows which weights a model shares; loading them one by one does not.
-        kind = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(shape)]
+        kind: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(shape)]
         base = kind.from_pretrained(None, config=shape, state_dict=weights, dtype=torch.float32)
     return QueryWriter(base, description["start_id"]).eval()
 

@@ -24,13 +24,14 @@ def sample(
     generator: torch.Generator,
 ) -> Tensor:  # fmt: skip
     """Return the ids of `count` sampled queries for each passage, (passages * count, length), padded."""
-    states = model.get_encoder()(input_ids=passages.ids, attention_mask=passages.attention_mask).last_hidden_state
-    states, mask = (tensor.repeat_interleave(count, 0) for tensor in (states, passages.attention_mask))
+    encode: Any = model.get_encoder()
+    states = encode(input_ids=passages.ids, attention_mask=passages.attention_mask).last_hidden_state
+    states, mask = states.repeat_interleave(count, 0), passages.attention_mask.repeat_interleave(count, 0)
     given = torch.tensor(template.prompt, device=mask.device).expand(len(mask), -1)
     longest = template.query_length + len(template.after)
     written = torch.full((len(mask), longest), template.pad_id, device=mask.device)
+    # The batch loses the rows whose text has ended; `rows` says where in `written` those that are left belong.
     rows, cache = torch.arange(len(mask), device=mask.device), None
-    """The places in `written` of the rows of the batch."""
     has_ended = torch.zeros(len(mask), dtype=torch.bool, device=mask.device)
     for step in range(longest):
         answer: Any = model(
@@ -44,9 +45,7 @@ def sample(
         if not len(kept):
             break
         if len(kept) <= (1 - ENDED_SHARE) * len(rows):
-            given, states, mask, rows, has_ended = (
-                tensor[kept] for tensor in (given, states, mask, rows, has_ended)
-            )  # fmt: skip
+            given, states, mask, rows, has_ended = (each[kept] for each in (given, states, mask, rows, has_ended))
             cache.batch_select_indices(kept)
     return written[:, : step + 1]
 

@@ -39,7 +39,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
         return done
     started = time.monotonic()
     corpus, artifact = store.require("corpus", config), store.artifact(STAGE, config)
-    store.require("doc2query", config)
+    store.require("train_doc2query", config)
     items = _items(corpus)
     start_ray()
     actors, cpus, gpus = actor_pool(config.resources)
@@ -87,7 +87,7 @@ class QueryAppender(PartitionWorker):
             torch.set_num_threads(threads)
         else:
             torch.cuda.set_per_process_memory_fraction(config.resources.train_gpus or 1.0)
-        self._write = load_passage_queries(store.require("doc2query", config), config.doc2query, device)
+        self._write = load_passage_queries(store.require("train_doc2query", config), config.doc2query, device)
         # Cached, because the slices of a shard come one after another.
         self._read = lru_cache(maxsize=1)(lambda shard: self._corpus.read_table(shard, ["passage_id", "text"]))
 

@@ -23,7 +23,7 @@ DEEPCT_INDEX = {"deepct_index", "run:deepct"}
 DEEPCT = {"train_deepct", "deepct_documents"} | DEEPCT_INDEX
 DOC2QUERY_INDEX = {"doc2query_index", "run:doc2query"}
 DOC2QUERY_DOCUMENTS = {"doc2query_documents"} | DOC2QUERY_INDEX
-DOC2QUERY = {"doc2query"} | DOC2QUERY_DOCUMENTS
+DOC2QUERY = {"train_doc2query"} | DOC2QUERY_DOCUMENTS
 TRAINED_VECTORS = {"trained_embeddings", "run:trained_dense", "run:trained_hybrid"}
 TRAIN_DENSE = {"train_dense"} | TRAINED_VECTORS
 DENSE = {"run:dense", "run:hybrid"}
@@ -150,7 +150,7 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "train_dense.temperature": ("0.3", TRAIN_DENSE),
     "deepct.length": ("80", DEEPCT),
     "deepct.scale": ("7", DEEPCT - {"train_deepct"}),
-    "doc2query.model": ("scratch", DOC2QUERY),
+    "doc2query.model": ("t5-base", DOC2QUERY),
     "doc2query.length": ("80", DOC2QUERY),
     "doc2query.query_length": ("80", DOC2QUERY),
     "doc2query.queries": ("3", DOC2QUERY_DOCUMENTS),

@@ -49,10 +49,10 @@ def t5(tied: bool = True, vocabulary: int = VOCABULARY) -> PreTrainedModel:
     return model
 
 
-def bart() -> PreTrainedModel:
+def bart(vocabulary: int = VOCABULARY, **size: int) -> PreTrainedModel:
     torch.manual_seed(0)
-    size = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
-    shape = BartConfig(vocab_size=VOCABULARY, encoder_attention_heads=2, decoder_attention_heads=2, **size)
+    size |= {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+    shape = BartConfig(vocab_size=vocabulary, encoder_attention_heads=2, decoder_attention_heads=2, **size)
     return BartForConditionalGeneration(shape)
 
 
@@ -68,7 +68,7 @@ MODELS = {"t5": t5, "t5 1.1": lambda: t5(tied=False), "bart": bart}
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_saved_and_loaded_model_gives_equal_logits(kind: str, tmp_path: Path) -> None:
-    model, artifact = QueryWriter(MODELS[kind](), start_id=2).eval(), Artifact(str(tmp_path), "doc2query", "key")
+    model, artifact = QueryWriter(MODELS[kind](), start_id=2).eval(), Artifact(str(tmp_path), "train_doc2query", "key")
     save(artifact, model.base.config, model.state_dict(), model.description())
 
     again = load_query_writer(artifact)
@@ -180,7 +180,7 @@ def test_queries_are_those_of_their_own_text_whatever_the_order(writer: PassageQ
 
 def test_a_stored_writer_samples_as_before(writer: PassageQueries, tmp_path: Path) -> None:
     config, store = PipelineConfig(doc2query=SCRATCH), Store(str(tmp_path))
-    artifact = store.artifact("doc2query", config)
+    artifact = store.artifact("train_doc2query", config)
     save(artifact, writer.model.base.config, writer.model.state_dict(), writer.model.description())
     save_tokenizer(writer.tokenizer, artifact)
     store.finish(artifact, config, time.monotonic(), {})
@@ -218,6 +218,14 @@ def test_a_model_with_fewer_pieces_than_its_tokenizer_is_one_sentence(tmp_path: 
     config = Doc2QueryConfig(model=saved_folder(t5(), tmp_path))
 
     with pytest.raises(ConfigError, match="30522 word pieces, more than the model's 43"):
+        build(config, load_tokenizer(MINILM))
+
+
+def test_passages_longer_than_the_model_reads_are_one_sentence(tmp_path: Path) -> None:
+    model = bart(vocabulary=30_522, max_position_embeddings=48)
+    config = Doc2QueryConfig(model=saved_folder(model, tmp_path), length=64)
+
+    with pytest.raises(ConfigError, match=r"doc2query.length=64 cannot be used: .* reads 48 word pieces at most"):
         build(config, load_tokenizer(MINILM))
 
 

@@ -160,5 +160,5 @@ def test_how_many_queries_are_sampled_changes_the_documents_and_not_the_model() 
     config = PipelineConfig()
     more = varied(config, {"doc2query.queries": 40, "doc2query.top_k": 20})
 
-    assert key("doc2query", config) == key("doc2query", more)
+    assert key("train_doc2query", config) == key("train_doc2query", more)
     assert key("doc2query_documents", config) != key("doc2query_documents", more)

@@ -23,7 +23,7 @@ from rayrank.training import losses
 from rayrank.training.draws import by_length, generator
 from rayrank.training.steps import plain_model
 
-STAGE = "doc2query"
+STAGE = "train_doc2query"
 PAIRS = "pairs.parquet"
 """The artifact's file of the training pairs: the query's number, and the ids of passage and query."""
 

@@ -1,4 +1,4 @@
-"""doc2query: trains the model that writes queries for passages, on the pairs judged relevant in train."""
+"""Train doc2query: the model that writes queries for passages, on the pairs judged relevant in train."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,10 +19,10 @@ MIN_QUERIES = 2
 
 
 def run(config: PipelineConfig, store: Store) -> Artifact:
-    """Return the doc2query artifact: model/, tokenizer/, pairs.parquet, log.jsonl and tensorboard/."""
-    if done := store.find("doc2query", config):
+    """Return the train_doc2query artifact: model/, tokenizer/, pairs.parquet, log.jsonl and tensorboard/."""
+    if done := store.find("train_doc2query", config):
         return done
-    corpus, artifact = store.require("corpus", config), store.artifact("doc2query", config)
+    corpus, artifact = store.require("corpus", config), store.artifact("train_doc2query", config)
     tokenizer = load_model_tokenizer(config.doc2query, corpus.local("tokenizer"))
     # Loaded here too: an unusable model is reported as one sentence here, but as a failed worker there.
     shape = build(config.doc2query, tokenizer).base.config
