@@ -132,7 +132,10 @@ class Artifact:
             self.filesystem.rm(self.path(name), recursive=True)
 
     def local(self, name: str) -> str:
-        """Return the local path of a folder: its own, or that of a copy that is removed when no process uses it."""
+        """Return a local path of a folder.
+
+        It is the folder itself on local storage, otherwise a temporary copy, removed once no process uses it.
+        """
         path = self.path(name)
         return path if self.is_local else local_copy(self.filesystem, path, f"{self.stage}-{self.key}", name)
 
@@ -183,7 +186,10 @@ class Store:
     def finish(
         self, artifact: Artifact, config: PipelineConfig, started: float, facts: dict[str, Any], node: str = ""
     ) -> Artifact:
-        """Write the manifest, which marks the artifact as finished; `node` is the stage's name if empty."""
+        """Write the manifest, which marks the artifact as finished.
+
+        `node` names the node; leave it empty for a stage, whose folder has the same name.
+        """
         described = flow.describe(node or artifact.stage, config)
         manifest = {
             "stage": artifact.stage,

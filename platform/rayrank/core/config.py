@@ -50,13 +50,17 @@ class DatasetConfig(Section):
     on_empty: Decision = Field(default="stop", description="passages and queries without text")
     on_unknown: Decision = Field(default="stop", description="judgments of unknown queries or passages")
     on_shared: Decision = Field(
-        default="stop", description="queries in several splits; skip keeps them in test, then dev, then train"
+        default="stop",
+        description="queries in several splits; skip keeps the query in one split only: test if it is there, "
+        "else dev, else train",
     )
     type_field: str = Field(
         default=TYPE_FIELD, min_length=1, description="field of a BEIR query's metadata that holds its type"
     )
     part_bytes: int = Field(default=64 << 20, ge=64, description="bytes of a corpus file that are read as one part")
-    relevant_from: int = Field(default=1, ge=1, description="lowest grade that counts as relevant; not for nDCG")
+    relevant_from: int = Field(
+        default=1, ge=1, description="lowest grade that counts as relevant; nDCG uses the grades themselves"
+    )
     demo: DemoConfig = DemoConfig()
     fingerprint: str = Field(default="", description="digest of the source, filled in when a job starts")
 
@@ -82,19 +86,30 @@ class DenseConfig(Section):
 
     encoder: str = Field(default=MINILM, description="a hub name, a folder, or package:MODULE/FOLDER")
     pooling: Literal["mean", "cls", "last"] | None = Field(
-        default=None, description="how a text's states become one vector; as the encoder's folder says, else mean"
+        default=None,
+        description="how a text's states become one vector; if empty, what the encoder's folder says, or mean if "
+        "it says nothing",
     )
     normalize: bool | None = Field(
-        default=None, description="scale vectors to length 1; as the encoder's folder says, else yes"
+        default=None,
+        description="scale vectors to length 1; if empty, what the encoder's folder says, or yes if it says nothing",
     )
-    query_prefix: str | None = Field(default=None, description="put before each query; as the encoder's folder says")
-    passage_prefix: str | None = Field(default=None, description="put before each passage, likewise")
+    query_prefix: str | None = Field(
+        default=None,
+        description="put before each query; if empty, what the encoder's folder says, or nothing if it says nothing",
+    )
+    passage_prefix: str | None = Field(
+        default=None,
+        description="put before each passage; if empty, what the encoder's folder says, or nothing if it says nothing",
+    )
     length: int = Field(default=256, ge=8, description="maximum number of word pieces of a text")
     partition_texts: int = Field(
-        default=20_000, ge=1, description="texts in one file; a restart embeds again for the unfinished files"
+        default=20_000, ge=1, description="texts in one file; a restart repeats only the unfinished files"
     )
     exact_up_to: int = Field(
-        default=2_000_000, ge=0, description="passages up to which search is exact; an approximate index above"
+        default=2_000_000,
+        ge=0,
+        description="largest number of passages for exact search; a larger corpus gets an approximate index",
     )
     recall: float = Field(
         default=0.97, gt=0, le=1, description="share of the exact top 100 that an approximate index must find"
@@ -103,7 +118,7 @@ class DenseConfig(Section):
 
 
 class CandidatesConfig(Section):
-    """The candidates: the passages of each query that re-rankers are trained on and score."""
+    """The candidates: the passages of each query that re-rankers score and draw training negatives from."""
 
     first_stage: str = Field(default="bm25", description="the run that the candidates come from")
     depth: int = Field(default=1000, ge=1, le=10_000, description="number of passages that a search returns per query")
@@ -131,7 +146,7 @@ class StrmConfig(Section):
     )
     first_layer: int = Field(default=0, ge=0, description="layers before this one have plain attention")
     last_layer: int | None = Field(
-        default=None, ge=0, description="layers after this one have plain attention; the last layer if empty"
+        default=None, ge=0, description="the last layer with STRM; if empty, the encoder's last"
     )
 
 
@@ -175,14 +190,16 @@ class ScorerConfig(Section):
     backend: Backend = Field(
         default="torch",
         description="onnx-int8: jobs.export adds an int8 model for ONNX Runtime on CPUs if the dev metric holds; "
-        "torch-fp8: jobs.export measures the loss in the dev metric of fp8 on a GPU",
+        "torch-fp8: jobs.export measures how much fp8 on a GPU lowers the dev metric",
     )
 
 
 class DomainConfig(Section):
     """How the words of the corpus are compared with those of general text, or of a reference text."""
 
-    words: int = Field(default=10_000, ge=100, description="most frequent words compared, of each of the two texts")
+    words: int = Field(
+        default=10_000, ge=100, description="how many of the most frequent words of each text are compared"
+    )
     language: str = Field(default="en", description="the language code of the wordfreq package")
     reference: str = Field(
         default="", description="a plain-text file (or .gz) to compare with; wordfreq's general words if empty"
@@ -204,14 +221,18 @@ class ResourcesConfig(Section):
     search_threads: int | None = Field(
         default=None, ge=1, description="threads per search actor; a node's cores if empty"
     )
-    train_workers: int | None = Field(default=None, ge=1, description="if empty, one per GPU, or one without GPUs")
+    train_workers: int | None = Field(
+        default=None, ge=1, description="if empty, one per GPU; a cluster without GPUs gets one"
+    )
     train_cpus: int | None = Field(
         default=None, ge=1, description="cores per worker; if empty, 1 with a GPU, else an equal share of all cores"
     )
     train_gpus: float | None = Field(
         default=None, ge=0, le=1, description="GPUs per worker; if empty, 1, or 0 if the cluster has none"
     )
-    score_actors: int | None = Field(default=None, ge=1, description="if empty, one per GPU, or one per node")
+    score_actors: int | None = Field(
+        default=None, ge=1, description="if empty, one per GPU; a cluster without GPUs gets one per node"
+    )
     checkpoint_steps: int = Field(
         default=500, ge=1, description="steps between checkpoints; a killed training repeats at most this many"
     )
@@ -219,7 +240,10 @@ class ResourcesConfig(Section):
 
 
 def _drbert_runs() -> dict[str, Any]:
-    """Return the runs of DR-BERT's pipeline: two first stages to choose from, two re-rankers, and an interpolation."""
+    """Return the runs of DR-BERT's pipeline.
+
+    They are the first stages to choose from, two re-rankers, and an interpolation with the first stage.
+    """
     return {
         "bm25": {"kind": "search", "title": "BM25"},
         "rm3": {"kind": "search", "rm3": True, "title": "BM25 + RM3"},

@@ -27,7 +27,8 @@ def check(config: PipelineConfig) -> None:
                 raise ConfigError(
                     f"runs.{name}.of={read} cannot be used: there is no such run; the runs are {CANDIDATES}, {known}."
                 )
-    # First what runs read from each other: whether a combination of runs is a first stage depends on that.
+    # Cycles among runs are checked first: the next check asks whether a combiner is a first stage, and that would
+    # recurse forever through a cycle.
     _check_acyclic(config.runs, lambda name: _reads(name, config))
     nodes = [*flow.STAGES, *(f"{flow.RUN}{name}" for name in config.runs)]
     _check_acyclic(nodes, lambda name: flow.describe(name, config).inputs)

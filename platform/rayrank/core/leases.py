@@ -213,7 +213,8 @@ class _Lease:
         return self._artifact.path(f"{_PREFIX}{number}{_SUFFIX}")
 
     def _is_own(self, content: bytes | None) -> bool:
-        # A failed heartbeat, on a full disk for example, leaves this process a file that cannot be parsed.
+        # If a heartbeat fails, on a full disk for example, this process's own file may be unreadable, so an unreadable
+        # file counts as its own.
         holder = _parsed(content)
         return content is not None and (holder is None or holder.token == self._holder.token)
 

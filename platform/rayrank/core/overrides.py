@@ -23,7 +23,10 @@ SHOWN = 16
 
 
 class TextLoader(yaml.SafeLoader):
-    """YAML in which 12, 1e-5 and no stay text, which the setting's type parses later; only null is converted."""
+    """YAML in which values such as `12`, `1e-5` and `no` remain strings.
+
+    They are parsed later by the setting's type; only null is converted.
+    """
 
 
 TextLoader.yaml_implicit_resolvers = {
@@ -91,7 +94,10 @@ def removed_runs(runs: Mapping[str, Any]) -> list[str]:
 
 
 def _change_named(entries: dict[str, Any], key: str, value: Any) -> None:
-    """Change, add or (with an empty value) remove one entry of a section with names of the user's, such as `runs`."""
+    """Change, add or (with an empty value) remove one entry of a section.
+
+    It is a section whose entries the user names, such as `runs`.
+    """
     name, _, setting = key.partition(".")
     if not setting:
         entries.pop(name, None)
@@ -148,8 +154,8 @@ def _unknown(key: str, known: Sequence[str], model: type[BaseModel]) -> str:
         shown = [*inside[:SHOWN], *(["..."] if len(inside) > SHOWN else [])]
         return f"{key} is a section, not a setting: set {' or '.join(shown)}."
     section, _, name = key.rpartition(".")
-    # A setting of this name elsewhere is more likely meant than one that is spelled nearly the same: the one in a
-    # section of a similar name, or else the first.
+    # First look for a setting with exactly this name in another section, preferably one with a similar name; only then
+    # for a key with a similar spelling.
     alike = {other: other.split(".")[-2:][0] for other in known if other.rpartition(".")[2] == name}
     similar = difflib.get_close_matches(section.rpartition(".")[2], alike.values(), n=1, cutoff=0.5)
     near = [other for other in alike if alike[other] in similar] or [*alike]

@@ -8,7 +8,7 @@ from rayrank.core.metric_names import display_name
 from rayrank.core.section import Section
 
 SCRATCH = "scratch"
-"""The `doc2query.model` that is no name: a small T5 with random weights."""
+"""The value of `doc2query.model` that means a small T5 with random weights instead of a named model."""
 
 
 class TrainingConfig(Section):
@@ -75,14 +75,17 @@ class PointwiseConfig(PhaseConfig):
 class NoiseConfig(Section):
     """The noise filter: unjudged candidates that a model finds relevant are left out of the training lists."""
 
-    run: str = Field(default="pointwise", description="the run whose training candidates' scores the filter reads")
+    run: str = Field(
+        default="pointwise",
+        description="the run whose scores of the training candidates are compared with the threshold",
+    )
     threshold: float = Field(
         default=0.9, gt=0, le=1, description="candidates with a higher probability are left out; 1 keeps all"
     )
 
 
 class ListwiseConfig(PhaseConfig):
-    """The listwise phase: positives against negatives of a query, normalised over their list."""
+    """The listwise phase: a query's positives compete with its negatives in a softmax over the list."""
 
     start: Literal["pointwise", "encoder"] = Field(
         default="pointwise", description="the weights that the phase starts from"
@@ -99,16 +102,22 @@ class ListwiseConfig(PhaseConfig):
 
 
 class TrainDenseConfig(PhaseConfig):
-    """The bi-encoder of the dense first stage, trained on the training queries: its answers against other passages."""
+    """The bi-encoder of the dense first stage, trained to place each training query's answer above other passages."""
 
     epochs: int = Field(default=4, ge=1)
-    batch_size: int = Field(default=128, ge=2, description="queries; each one's answer is a negative for the others")
+    batch_size: int = Field(
+        default=128, ge=2, description="queries per batch; the answer of each is a negative for the others"
+    )
     lr: float = Field(default=5e-5, gt=0)
-    first_stage: str = Field(default="bm25", description="the run whose candidates are negatives, besides the batch's")
+    first_stage: str = Field(
+        default="bm25", description="the run that gives more negatives, besides the answers in the batch"
+    )
     negatives: int = Field(default=1, ge=0, description="candidates of that run per query")
     temperature: float = Field(default=0.05, gt=0, description="cosines are divided by it before the softmax")
     noise_run: str = Field(
-        default="", description="a run whose scores of these candidates the noise filter reads; no filter if empty"
+        default="",
+        description="a run that has scored these candidates; the noise filter uses its scores. If empty, nothing is "
+        "filtered",
     )
 
     @property
@@ -123,9 +132,13 @@ class DeepCtConfig(PhaseConfig):
     batch_size: int = Field(default=16, ge=1)
     epochs: int = Field(default=3, ge=1)
     length: int = Field(
-        default=512, ge=16, description="maximum number of word pieces of an input; a longer passage is read in several"
+        default=512,
+        ge=16,
+        description="maximum number of word pieces of an input; a longer passage is split into several inputs",
     )
-    scale: int = Field(default=100, ge=1, description="a weight of 1 becomes this term frequency; 0 drops the word")
+    scale: int = Field(
+        default=100, ge=1, description="term frequency of a word with weight 1; a word with weight 0 is dropped"
+    )
 
 
 class Doc2QueryConfig(PhaseConfig):

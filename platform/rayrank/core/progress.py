@@ -36,7 +36,7 @@ _screen: TextIO | None = None
 
 @cache
 def _console(stream: TextIO) -> Console:
-    # One console per stream: a console prints above its own progress bar, but through the bar of another console.
+    # One console per stream: a console prints above its own progress bar, but would garble the bar of another console.
     return Console(file=stream)
 
 
@@ -63,7 +63,8 @@ def _bar(unit: str, is_shown: bool) -> Progress:
         console=console,
         transient=True,
         disable=not (is_shown and console.is_terminal),
-        # The output of other code goes to standard error, which a job has sent to the log.
+        # Nothing needs redirecting: a job has already sent standard error, and with it the output of other code, to
+        # the log.
         redirect_stdout=False,
         redirect_stderr=False,
     )

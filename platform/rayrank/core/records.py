@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 UNJUDGED = "unjudged"
-"""The split name of queries that belong to no split of the dataset."""
+"""The split name given to queries without one: the source names no split, and no judgment implies one."""
 
 # A query in several splits is kept in the first of these: test queries are the hardest to replace.
 SPLIT_PRIORITY = ("test", "dev", "train")
@@ -19,7 +19,10 @@ class Passage(NamedTuple):
 
 
 class Query(NamedTuple):
-    """One query; an empty split is taken from its judgments, and an empty type means that it has no label."""
+    """One query.
+
+    If `split` is empty, the query gets the split of its judgments; an empty `query_type` means that it has no label.
+    """
 
     query_id: str
     text: str

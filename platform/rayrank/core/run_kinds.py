@@ -89,7 +89,7 @@ class RunKind:
     """Increase it when `make` produces different rows from the same settings and inputs."""
     Settings: ClassVar[type[RunSettings]]
     has_scores: ClassVar[bool] = True
-    """Whether scores carry information: candidates that come shuffled with a dataset have an order but no scores."""
+    """False for candidates that a dataset provides shuffled: their stored scores and order mean nothing."""
 
     def is_first_stage(self, settings: Any, config: PipelineConfig) -> bool:
         """Return whether the run finds passages by itself; such a run covers every split at once, train included."""

@@ -14,7 +14,7 @@ END = np.iinfo(np.int64).max
 
 
 def query_lookup(corpus: Artifact) -> Lookup:
-    """Return the rows of the corpus's queries, which say which queries come before which."""
+    """Return a lookup from query id to its row in the corpus; rows define the order of queries."""
     return Lookup(corpus.read_table("queries.parquet", ["query_id"])["query_id"])
 
 
@@ -22,7 +22,8 @@ def read_together(runs: Sequence[Artifact], split: str, rows_of: Lookup) -> Iter
     """Yield the rows of every run for some queries, then for the next ones; all rows of a query come together.
 
     Files of most runs hold queries in the order of the corpus, so few are in memory at a time. Where the rows of a
-    query are scattered over files, as in MS MARCO's top1000, as many files are as these queries need.
+    query are scattered over files, as in MS MARCO's top1000, all files with rows of these queries are in memory
+    together.
     """
     readers = [_Reader(run, split, rows_of) for run in runs]
     while (behind := min(reader.complete_before for reader in readers)) < END:
@@ -45,7 +46,7 @@ class _Reader:
 
     @property
     def complete_before(self) -> int:
-        """The query row before which all rows of all queries have been read."""
+        """Every query that comes before this one in the corpus has been read completely."""
         return self._waiting[0][0] if self._waiting else END
 
     def read_next(self) -> None:

@@ -20,7 +20,10 @@ Combine = Callable[[Sequence[pa.Table], str], pa.Table]
 
 
 class CombinerSettings(FirstStageSettings):
-    """Which runs are combined; `depth` cuts nothing unless it is set or all of them are first stages."""
+    """Which runs are combined.
+
+    If `depth` is empty, a combination of first stages is cut to candidates.depth, and any other combination is not cut.
+    """
 
     of: tuple[str, ...] = Field(min_length=2)
 
@@ -77,5 +80,5 @@ def _findings(run: RunInMaking) -> list[str]:
         without = [name for name in run.settings.of if not run.has(name, split)]
         if 0 < len(without) < len(run.settings.of):
             titles = ", ".join(flow.title(name, run.config) for name in without)
-            found.append(f"{run.name}: no rows of {titles} in {split}, where the other runs are alone")
+            found.append(f"{run.name}: {titles} has no rows in {split}; there only the other runs are combined")
     return found

@@ -47,10 +47,10 @@ class FileSettings(FirstStageSettings):
 
 
 class File(RunKind):
-    """The rows of run files by score, equal scores by rank, for queries that are searched for; a query is in one file.
+    """The rows of run files, sorted by score and then by rank, for the queries that first stages answer.
 
-    In a file with ranks alone the score is the negative rank. Passages of MS MARCO's top1000, which has neither, are
-    all kept whatever the depth, because MS MARCO shuffled them.
+    All rows of a query must be in one file. In a file with ranks alone the score is the negative rank. Passages of MS
+    MARCO's top1000, which has neither, are all kept whatever the depth, because MS MARCO shuffled them.
     """
 
     Settings = FileSettings
@@ -87,7 +87,10 @@ class File(RunKind):
 
 
 class _Rows(NamedTuple):
-    """Rows of a run file: rows of the corpus instead of ids, and the number of each one's line."""
+    """Rows of a run file.
+
+    Queries and passages are given as row numbers in the corpus, and `numbers` are line numbers in the file.
+    """
 
     queries: NDArray[np.int32]
     passages: NDArray[np.int32]
@@ -146,7 +149,7 @@ class _Writer:
         place = pc.index_in(self._query_ids, value_set=answered["query_id"].combine_chunks()).fill_null(-1).to_numpy()
         splits = answered["split"].combine_chunks().dictionary_encode()
         self._splits: list[str] = splits.dictionary.to_pylist()
-        # The last one is that of queries that are not searched for.
+        # Queries that first stages do not answer get the code after the last split.
         self._split_of = np.append(splits.indices.to_numpy(), len(self._splits))[place]
         self._file_of = np.full(len(self._query_ids), -1)
         self._paths: list[str] = []

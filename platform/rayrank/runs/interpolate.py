@@ -22,10 +22,13 @@ class InterpolateSettings(CombinerSettings):
 
     weight: float | tuple[float, ...] | None = Field(
         default=None,
-        description="of the second of two runs, or a list with the weight of each run; the best on dev if empty",
+        description="weight of the second run if there are two; otherwise a list with one weight per run; if empty, "
+        "the best on dev",
     )
     normalize: Normalization = Field(
-        default="min-max", description="what makes scores comparable: their range, their spread or only their order"
+        default="min-max",
+        description="how scores are made comparable: min-max scales to 0-1, z-score uses mean and deviation, rank uses "
+        "the order only",
     )
 
     @field_validator("weight", mode="before")
@@ -58,8 +61,8 @@ class Interpolate(Combiner):
     """The weighted sum of the runs' normalised scores, for every passage that one of the runs has.
 
     A passage that a run does not have gets 0 from it, or the run's lowest score in the query if z-scores are added.
-    The manifest has the weight, and dev's figure at every weight of two runs. Half of the dev queries get the weight
-    that is best for the other half, so that figures on dev are not flattered.
+    The manifest has the weight and, for two runs, the dev metric at each weight tried. Each half of the dev queries is
+    scored with the weight that is best on the other half, so that dev metrics are not too high.
     """
 
     version = 2
@@ -120,15 +123,16 @@ def _finding(run: RunInMaking, weights: Weights, search: WeightSearch | None) ->
     titles = [flow.title(name, run.config) for name in run.settings.of]
     shares = ", ".join(f"{title} {weight:.2f}" for title, weight in zip(titles, weights, strict=True))
     if search:
-        share = f"{titles[1]} has the weight {weights[1]:.2f}" if len(weights) == 2 else f"the weights {shares}"
+        second = f"{titles[1]} has the weight {weights[1]:.2f}, which is"
+        share = second if len(weights) == 2 else f"the weights are {shares}, the"
         alone = ", ".join(
             f"{title} alone {'has ' if not place else ''}{search.mean(search.alone(place)):.4f}"
             for place, title in enumerate(titles)
         )
         best = f"{run.config.training.metric} {search.mean(weights):.4f}; {alone}"
-        return f"{run.name}: {share}, which {'is' if len(weights) == 2 else 'are'} best on {TUNED_ON}: {best}"
+        return f"{run.name}: {share} best on {TUNED_ON}: {best}"
     if run.settings.weight is not None:
-        share = f"{titles[1]} has the weight {weights[1]:g}" if len(weights) == 2 else f"the weights {shares}"
+        share = f"{titles[1]} has the weight {weights[1]:g}" if len(weights) == 2 else f"the weights are {shares}"
         return f"{run.name}: {share}, as runs.{run.name}.weight says"
     scored = _with_scores(run.settings, run.config)
     unscored = ", ".join(title for place, title in enumerate(titles) if place not in scored)

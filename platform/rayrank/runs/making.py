@@ -25,7 +25,10 @@ def make_run(node: str, config: PipelineConfig, store: Store) -> Artifact:
 
 
 def read_run(artifact: Artifact, split: str) -> Iterator[pa.Table]:
-    """Yield the rows of one split, a file at a time; if a query is in several, the first has its best rows."""
+    """Yield the rows of one split, a file at a time.
+
+    If a query's rows are spread over several files, the best ones are in the first.
+    """
     return map(artifact.read_table, artifact.names(split))
 
 

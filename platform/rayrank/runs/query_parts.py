@@ -10,7 +10,10 @@ from rayrank.core.records import UNJUDGED
 
 
 def answered_queries(corpus: Artifact) -> tuple[pa.Table, int]:
-    """Return the queries of use (query_id, split, text), and how many are not: those without a judgment and a split."""
+    """Return the queries that first stages answer (query_id, split, text), and the number left out.
+
+    Left out are training queries without a judgment, and queries of no split.
+    """
     queries = corpus.read_table("queries.parquet", ["query_id", "split", "text"])
     judged = corpus.read_table("judgments.parquet", ["query_id"])["query_id"]
     held_out = pc.invert(pc.is_in(queries["split"], value_set=pa.array(["train", UNJUDGED])))
@@ -19,7 +22,10 @@ def answered_queries(corpus: Artifact) -> tuple[pa.Table, int]:
 
 
 def query_parts(corpus: Artifact, size: int) -> tuple[list[dict[str, Any]], int]:
-    """Return files of `size` queries, and how many queries are left out."""
+    """Return what each result file will hold, and how many queries are left out.
+
+    A result file has a name and up to `size` queries of one split.
+    """
     queries, skipped = answered_queries(corpus)
     items: list[dict[str, Any]] = []
     for split in sorted(pc.unique(queries["split"]).to_pylist()):

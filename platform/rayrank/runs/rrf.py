@@ -1,4 +1,4 @@
-"""Rrf: a combiner that adds up one over the ranks of a passage in several runs (reciprocal rank fusion)."""
+"""Rrf: a combiner that sums 1 / (k + rank) of a passage over several runs (reciprocal rank fusion)."""
 
 from collections.abc import Sequence
 from typing import Any

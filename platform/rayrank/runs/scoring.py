@@ -36,8 +36,9 @@ WARM_UP_PAIRS = 32
 """Pairs that are scored before the time is measured."""
 
 WORTH_COMPILING = 60.0
-"""Compile layers if the remaining pairs would take more seconds than this. With FlexAttention, compiling took nine
-seconds on a GPU and saved a sixth of the rest; layers that are not compiled have become faster since."""
+"""Compile layers if the remaining pairs would take more seconds than this. The figure dates from FlexAttention,
+when compiling took nine seconds on a GPU and saved a sixth of the remaining time; layers that are not compiled have
+become faster since."""
 
 
 def score(run: RunInMaking) -> dict[str, Any]:
@@ -88,7 +89,8 @@ class PairScorer(PartitionWorker):
         reranker = load_reranker(store.require(model, config), config.strm, words).to(device)
         to_bfloat16(reranker)
         self._scorer, self._rates, self._is_compiled = Scorer(reranker, self._inputs.texts), list[float](), False
-        # One thread uses the device; while it scores a slice, the calls write the previous one and prepare the next.
+        # Two calls of `make` run at once but share one device thread: while it scores one slice, the other call writes
+        # the previous slice or prepares the next.
         self._device = ThreadPoolExecutor(max_workers=1)
 
     def make(self, item: dict[str, Any]) -> dict[str, Any]:

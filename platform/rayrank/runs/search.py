@@ -24,8 +24,8 @@ class SearchSettings(FirstStageSettings):
 
     index: Literal["plain", "deepct", "doc2query"] = Field(
         default="plain",
-        description="plain: the passages; deepct: their words as often as DeepCT's weights say; doc2query: the "
-        "passages with the queries that a model predicts for them",
+        description="plain: the passages; deepct: the passages' words, each repeated according to its DeepCT weight; "
+        "doc2query: the passages with the queries that a model predicts for them",
     )
     k1: float = Field(default=0.9, ge=0)
     b: float = Field(default=0.4, ge=0, le=1)
@@ -34,7 +34,7 @@ class SearchSettings(FirstStageSettings):
     rm3_passages: int = Field(default=10, ge=1, le=50, description="passages that these words are taken from")
     rm3_weight: float = Field(default=0.5, ge=0, le=1, description="weight of the original query")
     partition_queries: int = Field(
-        default=1000, ge=1, description="queries in one file; a restart searches again for the unfinished files"
+        default=1000, ge=1, description="queries in one file; a restart repeats only the unfinished files"
     )
 
 

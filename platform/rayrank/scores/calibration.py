@@ -17,10 +17,11 @@ Kind = Literal["isotonic", "platt"]
 
 FOLDS = 5
 MAX_POINTS = 200
-"""Of an isotonic curve: finer than a dev split supports, and still readable as a file."""
+"""The largest number of points of an isotonic curve: more detail than a dev split supports, and a file that a person
+can still read."""
 
 BINS = 15
-"""Bins of equal width of the expected calibration error, the usual number."""
+"""Number of equal-width bins for the expected calibration error, the usual one."""
 
 
 class Curve(Section):
@@ -143,7 +144,10 @@ def _curve(kind: Kind, scores: Values, relevant: NDArray[np.bool_]) -> Curve:
 
 
 def _isotonic(scores: Values, targets: Values) -> Curve:
-    """Return the isotonic steps as points at their mean scores: lines between them tie fewer scores than steps do."""
+    """Return an isotonic fit with one point per step, at the step's mean score.
+
+    Interpolating between points gives fewer equal probabilities than the steps would.
+    """
     distinct, index, counts = np.unique(scores, return_inverse=True, return_counts=True)
     found = isotonic_regression(np.bincount(index, targets) / counts, weights=counts)
     starts = found.blocks[:-1]

@@ -19,7 +19,7 @@ Normalization = Literal["min-max", "z-score", "rank"]
 
 
 def interpolate(model: Values, first: Values, weight: float) -> Values:
-    """Return one query's scores, both sides min-max normalised, with `weight` for the first stage's."""
+    """Return `(1 - weight) * model + weight * first` for one query, after min-max normalising both."""
     one_query = np.zeros(len(model), np.int64)
     return (1 - weight) * _min_max(model, one_query) + weight * _min_max(first, one_query)
 
@@ -27,8 +27,9 @@ def interpolate(model: Values, first: Values, weight: float) -> Values:
 class WeightSearch:
     """Finds the best weights on judged queries; each set of weights that is tried is measured once.
 
-    One run's weight after the other is set to the best of WEIGHTS, the others share the rest in the proportion they
-    had, and this is repeated until nothing gets better. For two runs this tries every weight.
+    This is coordinate search: each run in turn gets the best weight of WEIGHTS, while the others share the rest in
+    their previous proportions. Rounds are repeated until the weights no longer change. For two runs this tries every
+    weight.
     """
 
     def __init__(self, query_ids: list[str], num_runs: int, measure: Callable[[Weights], Values]) -> None:
@@ -51,9 +52,10 @@ class WeightSearch:
         return tuple(float(each == run) for each in range(self._num_runs))
 
     def best(self, among: Sequence[int] | None = None, queries: slice = slice(None)) -> Weights:
-        """Return the weights with the highest mean over some of the queries; runs that are not `among` have none.
+        """Return the weights with the highest mean over some of the queries.
 
-        Of ties the lowest weight of the later run is taken.
+        Runs outside `among` get weight 0. If several weights are equally good, the lowest weight for the later run
+        wins.
         """
         among = range(self._num_runs) if among is None else among
         found = self.alone(among[0])
@@ -125,7 +127,10 @@ def _with_weight(weights: Weights, run: int, weight: float, among: Sequence[int]
 
 
 def _normalised(union: Union, run: int, how: Normalization) -> Values:
-    """Return a run's normalised scores of all rows; a passage that it does not have gets the lowest value there is."""
+    """Return a run's normalised scores of all rows.
+
+    A passage that it does not have gets the lowest normalised value: 0, or the run's lowest z-score in that query.
+    """
     rows = union.present(run)
     groups, scores = union.of_query[rows], union.scores[run, rows]
     found = np.zeros(len(union.of_query))

@@ -16,8 +16,9 @@ def removed(scores: Scores, judged: Mask, threshold: float) -> Mask:
     A judged candidate always stays: if a person found it irrelevant, it is a negative that the model has to learn.
     """
     if not 0 < threshold <= 1:
-        raise ConfigError(f"noise.threshold={threshold} is no probability above 0: choose one up to 1.")
-    # Two probabilities may both round to 1 where their logits differ. The limit is float64, so that it is not rounded.
+        raise ConfigError(f"noise.threshold={threshold} cannot be used: choose a number above 0 and at most 1.")
+    # Logits are compared, not probabilities, because two different logits may both round to probability 1. The limit is
+    # float64 so that it is not rounded to float32.
     return (scores > np.float64(special.logit(threshold))) & ~judged
 
 

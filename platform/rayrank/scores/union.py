@@ -65,8 +65,9 @@ class Union:
     ) -> pa.Table:
         """Return the rows under new scores, cut to `depth`.
 
-        The ranks of the runs in `leading` order equal scores, those of its first run first. A first stage's rows are
-        sorted and ranked by score; other rows keep their order, and `rank` is the one that orders equal scores.
+        Ties are broken by the ranks in the runs of `leading`, in that order. With `best_first` (for a first stage) rows
+        are sorted by score and `rank` is their position; otherwise they keep their order, and `rank` is the
+        tie-breaker.
         """
         _, ties = _sorted(self.of_query, *(self.ranks[run] for run in leading))
         order, position = _sorted(self.of_query, -scores, ties)

@@ -109,8 +109,8 @@ def test_three_runs_have_a_list_of_weights(tmp_path: Path) -> None:
     assert made.manifest["weight"] == [0.5, 0.25, 0.25]
     assert read(made, "dev")["d1"] == pytest.approx({"p2": 0.5, "p7": 0.25, "p3": 0.0})
     assert made.manifest["findings"] == [
-        "both: the weights BM25 0.50, dense 0.25, provided 0.25, as runs.both.weight says",
-        "both: no rows of provided in train, where the other runs are alone",
+        "both: the weights are BM25 0.50, dense 0.25, provided 0.25, as runs.both.weight says",
+        "both: provided has no rows in train; there only the other runs are combined",
     ]
 
 
@@ -124,8 +124,8 @@ def test_weights_of_three_runs_are_found_on_dev_and_the_finding_names_them(tmp_p
     weights = made.manifest["weight"]
     assert sum(weights) == pytest.approx(1.0)
     assert min(weights) > 0
-    assert made.manifest["findings"][0].startswith("both: the weights dense 0.")
-    assert "which are best on dev: MRR@10 1.0000; dense alone has 0.5556, BM25 alone" in made.manifest["findings"][0]
+    assert made.manifest["findings"][0].startswith("both: the weights are dense 0.")
+    assert ", the best on dev: MRR@10 1.0000; dense alone has 0.5556, BM25 alone" in made.manifest["findings"][0]
 
 
 def test_a_run_without_scores_has_no_weight_but_its_passages_are_there(tmp_path: Path) -> None:
