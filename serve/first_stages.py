@@ -1,6 +1,7 @@
 """First stages that answer one query at a time, as the run on storage was made: same index, encoder and weights."""
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -86,11 +87,14 @@ def _dense(run: Artifact, settings: dict[str, Any]) -> Find:
     prefixes = [vectors.manifest["sentence"][name] for name in ("query_prefix", "passage_prefix")]
     inputs = SentenceInputs.of(vectors.local("tokenizer"), None, prefixes, config.length)
     index = VectorIndex(vectors, in_memory=True)
+    # An encoder keeps state while it reads a batch, and requests are answered in several threads.
+    one_at_a_time = Lock()
 
     def find(query: str) -> pa.Table:
         pieces = inputs.pieces(pa.table({"text": [query]}))
         texts = PairTexts(inputs.prefixes, Ragged.of([pieces[0]]), inputs.template)
-        vector = Embedder(encoder, texts)(np.array([QUERY]), np.zeros(1, np.int64))
+        with one_at_a_time:
+            vector = Embedder(encoder, texts)(np.array([QUERY]), np.zeros(1, np.int64))
         # As float16, like the vectors of the dataset's queries.
         return index.candidates(pa.array([QUERY_ID]), vector.astype(np.float16), settings["depth"])
 
@@ -122,7 +126,7 @@ def _sources(run: Artifact) -> list[Artifact]:
     if run.stage not in COMBINERS:
         return []
     inputs = run.manifest["inputs"]
-    return [_of_any_kind(run.root, inputs[f"run:{name}"], name) for name in run.manifest["config"]["run"]["of"]]
+    return [_of_any_kind(run.root, inputs[f"run:{name}"], name) for name in run.manifest["combined"]]
 
 
 def _of_any_kind(root: str, key: str, name: str) -> Artifact:

@@ -14,7 +14,8 @@ from transformers import BertConfig, BertModel
 
 from jobs.entry import configure, parser
 from rayrank.cluster.connection import start_ray
-from rayrank.core.config import PipelineConfig
+from rayrank.core.config import MINILM, PipelineConfig
+from rayrank.text.pieces import load_tokenizer
 from tests.forked_jobs import Forks
 
 SETTINGS = [
@@ -39,6 +40,7 @@ def encoder() -> str:
     torch.manual_seed(0)
     size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     BertModel(BertConfig(vocab_size=30_522, max_position_embeddings=128, **size)).save_pretrained(_encoders.name)
+    load_tokenizer(MINILM).save_pretrained(_encoders.name)
     return _encoders.name
 
 

@@ -16,9 +16,9 @@ from rayrank.core.overrides import apply
 from rayrank.stages.make import make
 from tests.processes import kill_whole
 
-from .conftest import configured
+from .conftest import configured, encoder
 
-SMALL = {"dense.partition_texts": 30, "train_dense.max_steps": 6, "train_dense.batch_size": 16}
+SMALL = {"dense.length": 64, "dense.partition_texts": 30, "train_dense.max_steps": 6, "train_dense.batch_size": 16}
 
 
 def rows(run: Artifact, split: str) -> pa.Table:
@@ -27,13 +27,14 @@ def rows(run: Artifact, split: str) -> pa.Table:
 
 @pytest.mark.slow
 def test_trained_and_approximate_dense_search_work_from_an_empty_storage(ray_cluster: None, tmp_path: Path) -> None:
-    config, store = apply(configured().model_dump(), SMALL), Store(str(tmp_path))
+    changes = {**SMALL, "dense.encoder": encoder()}
+    config, store = apply(configured().model_dump(), changes), Store(str(tmp_path))
     nodes = dict.fromkeys([*flow.plan("hybrid", config), *flow.plan("trained_hybrid", config)])
     made = {node: make(node, config, store) for node in nodes}
     num_passages = made["corpus"].manifest["num_passages"]
     vectors = made["embeddings"].manifest
     assert vectors["num_passages"] == sum(made["embeddings"].num_rows(name) for name in vectors["shards"])
-    assert (vectors["dimension"], len(vectors["shards"])) == (384, -(-num_passages // 30))
+    assert (vectors["dimension"], len(vectors["shards"])) == (32, -(-num_passages // 30))
     assert made["train_dense"].manifest["num_steps"] == 6
     for split in ("train", "dev", "test"):
         for name in ("dense", "trained_dense", "hybrid", "trained_hybrid"):
@@ -49,8 +50,9 @@ def test_trained_and_approximate_dense_search_work_from_an_empty_storage(ray_clu
 
 @pytest.mark.slow
 def test_a_job_killed_while_embedding_makes_only_the_missing_files_afterwards(tmp_path: Path) -> None:
-    job = "jobs.run_pipeline --until embeddings --set dataset.demo.subjects=60 --set dense.partition_texts=40 --storage"
-    command = [sys.executable, "-m", *job.split(), str(tmp_path)]
+    job = "jobs.run_pipeline --until embeddings --set dataset.demo.subjects=60 --set dense.partition_texts=2"
+    small = f"--set dense.length=64 --set dense.encoder={encoder()}"
+    command = [sys.executable, "-m", *job.split(), *small.split(), "--storage", str(tmp_path)]
 
     def files() -> dict[str, int]:
         return {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("embeddings/*/passages/*.parquet")}

@@ -74,8 +74,18 @@ def _of_listwise(config: PipelineConfig) -> tuple[str, ...]:
 
 
 def _of_train_dense(config: PipelineConfig) -> tuple[str, ...]:
-    read = dict.fromkeys([config.train_dense.first_stage, config.train_dense.noise_run])
-    return ("corpus", *(run_node(name, config, train=True) for name in read if name))
+    first, noise = config.train_dense.first_stage, config.train_dense.noise_run
+    if not (is_run(first, config) and is_first_stage(first, config)):
+        raise ConfigError(
+            f"train_dense.first_stage={first} cannot be used: it is no first stage; name one, such as a run of kind "
+            f"search, with --set train_dense.first_stage=..."
+        )
+    if noise and not (is_run(noise, config) and noise in rankers(config)):
+        raise ConfigError(
+            f"train_dense.noise_run={noise} cannot be used: name a run of kind rerank, or leave it empty to filter "
+            f"nothing."
+        )
+    return ("corpus", *(run_node(name, config, train=True) for name in dict.fromkeys([first, noise]) if name))
 
 
 def _of_evaluate(config: PipelineConfig) -> tuple[str, ...]:
@@ -271,7 +281,8 @@ def used_runs(config: PipelineConfig) -> list[str]:
         name, settings, kind = run_named(name, config)
         if kind.is_worth_making(settings, config):
             used.add(name)
-            wanted += kind.reads(settings)
+            # Runs are read by stages, too: the training of a dense encoder takes its negatives from one.
+            wanted += [found[0] for node in plan(run_node(name, config), config) if (found := run_of(node))]
     return [name for name in config.runs if name in used]
 
 

@@ -8,6 +8,9 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.run_kinds import CANDIDATES, kind_named
 
+OF_TRAINED_DENSE = ("train_dense", "trained_embeddings")
+"""Stages that only runs of kind dense need: without such runs their settings may name runs that do not exist."""
+
 
 def check(config: PipelineConfig) -> None:
     """Raise ConfigError for an unknown run, an invalid run name or a cycle of dependencies."""
@@ -30,7 +33,8 @@ def check(config: PipelineConfig) -> None:
     # Cycles among runs are checked first: the next check asks whether a combiner is a first stage, and that would
     # recurse forever through a cycle.
     _check_acyclic(config.runs, lambda name: _reads(name, config))
-    nodes = [*flow.STAGES, *(f"{flow.RUN}{name}" for name in config.runs)]
+    stages = [name for name in flow.STAGES if name not in OF_TRAINED_DENSE]
+    nodes = [*stages, *(f"{flow.RUN}{name}" for name in config.runs)]
     _check_acyclic(nodes, lambda name: flow.describe(name, config).inputs)
     _check_first_stage(config)
 

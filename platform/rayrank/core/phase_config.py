@@ -120,6 +120,13 @@ class TrainDenseConfig(PhaseConfig):
         "filtered",
     )
 
+    noise_threshold: float = Field(
+        default=0.9, gt=0, lt=1, description="candidates that noise_run finds more probably relevant are left out"
+    )
+    micro_batch_size: int | None = Field(
+        default=None, ge=2, description="queries that are compared at a time; a smaller number has fewer negatives"
+    )
+
     @property
     def pairs_per_example(self) -> int:
         return 2 + self.negatives

@@ -29,7 +29,7 @@ def build(blocks: Callable[[], Iterable[Vectors]], count: int, queries: Vectors,
 
     `blocks` is called once for each pass over the vectors: to sample, to add, and to search exactly.
     """
-    clusters = 1 << round(np.log2(4 * np.sqrt(count)))
+    clusters = max(1, min(1 << round(np.log2(4 * np.sqrt(count))), count // 2))
     sample = _sample(blocks(), count, min(count, PER_CLUSTER * clusters))
     dimension = sample.shape[1]
     quantizer = faiss.IndexFlatIP(dimension)

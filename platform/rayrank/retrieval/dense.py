@@ -21,8 +21,8 @@ SCORES_AT_ONCE = 1 << 26
 number of queries and passages."""
 
 
-ANN, ANN_FILE = "ann", "passages.faiss"
-"""The folder and the file of an approximate index beside the vectors."""
+ANN_FILE = "passages.faiss"
+"""The file of an approximate index beside the vectors."""
 
 
 class Found(NamedTuple):
@@ -43,7 +43,7 @@ def read_vectors(artifact: Artifact, name: str) -> tuple[pa.ChunkedArray, Vector
 def exact_search(queries: Vectors, blocks: Iterable[Vectors], depth: int, device: str | None = None) -> Found:
     """Return the exact top `depth` of all passages, which come in blocks; one block is in memory at a time.
 
-    Products are summed in float32. Equal scores are ordered by row.
+    Products are summed in float32. Equal scores are ordered by row, but which of them is cut is arbitrary.
     """
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     asked = torch.from_numpy(queries).to(place).float()
@@ -89,12 +89,15 @@ class VectorIndex:
         self._artifact, self._shards = artifact, artifact.manifest["shards"]
         ids = [artifact.read_table(name, ["id"])["id"] for name in self._shards]
         self._passage_ids = pa.chunked_array([chunk for column in ids for chunk in column.chunks], pa.string())
-        self._probes = artifact.manifest.get("ann", {}).get("probes")
+        found = artifact.manifest.get("ann", {})
+        self._probes = found.get("probes")
         self._approximate: Any = None
         if self._probes:
             import faiss
 
-            self._approximate = faiss.read_index(str(Path(artifact.local(ANN)) / ANN_FILE), faiss.IO_FLAG_MMAP_IFC)
+            self._approximate = faiss.read_index(
+                str(Path(artifact.local(found["folder"])) / ANN_FILE), faiss.IO_FLAG_MMAP_IFC
+            )
         elif in_memory:
             self._blocks = [np.concatenate([block.astype(np.float32) for block in self._read()])]
 

@@ -57,7 +57,10 @@ class Combiner(RunKind):
                     count = pc.count_distinct(rows["query_id"]).as_py()
                     num_queries, num_candidates = num_queries + count, num_candidates + len(rows)
                     advance(count)
-        return {"num_queries": num_queries, "num_candidates": num_candidates, "findings": _findings(run)}
+        # By their own names, where `of` may say `candidates`.
+        combined = [flow.run_named(name, run.config)[0] for name in run.settings.of]
+        counts = {"num_queries": num_queries, "num_candidates": num_candidates}
+        return {**counts, "combined": combined, "findings": _findings(run)}
 
 
 def sources(run: RunInMaking) -> list[Artifact]:

@@ -3,6 +3,7 @@
 import json
 import tempfile
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from rayrank.models.inference.embedder import Embedder
 from rayrank.models.inference.prepare import to_bfloat16
 from rayrank.models.saved import load_model
 from rayrank.models.sentence_encoder import SentenceEncoder, load_sentence_encoder, sentence_settings
-from rayrank.retrieval.dense import ANN, ANN_FILE, read_vectors
+from rayrank.retrieval.dense import ANN_FILE, read_vectors
 from rayrank.runs.scoring import actor_pool
 from rayrank.text.pieces import load_tokenizer, save_tokenizer
 from rayrank.text.sentence_texts import PASSAGE, QUERY, SentenceInputs
@@ -80,8 +81,10 @@ def _build_ann(artifact: Artifact, shards: list[str], recall: float) -> dict[str
     built = ann.build(lambda: (read_vectors(artifact, name)[1] for name in shards), count, queries[sampled], recall)
     with tempfile.TemporaryDirectory() as folder:
         faiss.write_index(built.index, str(Path(folder) / ANN_FILE))
-        artifact.put_folder(folder, ANN)
-    return built.facts
+        # Two jobs may be embedding the same corpus at once; the manifest names the folder of the one that finished.
+        name = f"ann-{uuid.uuid4().hex[:8]}"
+        artifact.put_folder(folder, name)
+    return {**built.facts, "folder": name}
 
 
 class TextEmbedder(PartitionWorker):

@@ -197,5 +197,5 @@ def _num_bytes(artifact: Artifact) -> int:
     if "lucene" in manifest:
         parts = [manifest["lucene"]]
     else:
-        parts = ["ann"] if "ann" in manifest else manifest.get("shards", [""])
+        parts = [manifest["ann"]["folder"]] if "ann" in manifest else manifest.get("shards", [""])
     return sum(int(artifact.filesystem.du(artifact.path(part))) for part in parts)

@@ -9,6 +9,11 @@ from rayrank.training.phases import train_dense
 
 def run(config: PipelineConfig, store: Store) -> Artifact:
     """Return the trained sentence encoder's artifact."""
+    if done := store.find(train_dense.STAGE, config):
+        return done
     # Loaded here too: an unusable encoder is reported as one sentence here, but as a failed worker there.
     shape = load_sentence_encoder(config.dense).encoder.base.config
-    return train(train_dense, config, store, shape=shape)
+    # One worker: a query is compared with the passages of its worker's share of the batch, so several workers would
+    # train another model.
+    resources = config.resources.model_copy(update={"train_workers": 1})
+    return train(train_dense, config.model_copy(update={"resources": resources}), store, shape=shape)

@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 
@@ -143,9 +144,11 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "dense.length": ("80", VECTORS | TRAIN_DENSE),
     "dense.exact_up_to": ("7", VECTORS),
     "dense.recall": ("0.5", VECTORS),
+    "dense.partition_texts": ("7", VECTORS),
     "dense.fingerprint": ("abc", VECTORS | TRAIN_DENSE),
     "train_dense.first_stage": ("rm3", TRAIN_DENSE),
-    "train_dense.noise_run": ("rm3", TRAIN_DENSE),
+    "train_dense.noise_run": ("pointwise", TRAIN_DENSE),
+    "train_dense.noise_threshold": ("0.5", TRAIN_DENSE),
     "train_dense.negatives": ("3", TRAIN_DENSE),
     "train_dense.temperature": ("0.3", TRAIN_DENSE),
     "deepct.length": ("80", DEEPCT),
@@ -365,3 +368,21 @@ def test_a_run_that_cannot_be_made_is_one_sentence(setting: str, sentence: str) 
     with pytest.raises(ConfigError) as caught:
         build("demo", assignments=[setting])
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["train_dense.first_stage=pointwise"], "train_dense.first_stage=pointwise cannot be used: it is no first stage"),
+        (["train_dense.first_stage=none"], "train_dense.first_stage=none cannot be used: it is no first stage"),
+        (["train_dense.noise_run=bm25"], "train_dense.noise_run=bm25 cannot be used: name a run of kind rerank"),
+    ],
+)
+def test_a_run_that_cannot_train_a_dense_encoder_is_refused(changes: list[str], words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        flow.plan("trained_dense", build("demo", None, changes))
+
+
+def test_runs_that_a_dense_training_reads_are_used_runs() -> None:
+    config = build("demo", None, ["candidates.first_stage=trained_dense", "train_dense.first_stage=provided"])
+    assert "provided" in flow.used_runs(config)

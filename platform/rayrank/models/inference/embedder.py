@@ -13,9 +13,9 @@ from rayrank.models.sentence_encoder import SentenceEncoder
 class Embedder(Scorer):
     """Returns for each (prefix row, text row) its vector instead of a score."""
 
-    def __init__(self, model: SentenceEncoder, texts: PairTexts) -> None:
+    def __init__(self, model: SentenceEncoder | Reranker, texts: PairTexts, tokens: int | None = None) -> None:
         # A scorer only asks its model for an encoder and for a number, or here a row, per input.
-        super().__init__(cast(Reranker, model), texts)
+        super().__init__(cast(Reranker, model), texts, tokens)
 
     @staticmethod
     def _output(read: Tensor) -> Tensor:

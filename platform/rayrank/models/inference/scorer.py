@@ -47,7 +47,7 @@ class Scorer:
 
     def with_texts(self, texts: PairTexts) -> "Scorer":
         """Return a scorer for other texts with the same model and budget."""
-        return Scorer(self.model, texts, self.tokens)
+        return type(self)(self.model, texts, self.tokens)
 
     def num_in_full_rows(self) -> int:
         """Return how many pairs, of query row i with passage row i, fill whole packed rows; the rest fill no row."""

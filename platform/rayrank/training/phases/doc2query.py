@@ -23,7 +23,9 @@ from rayrank.training import losses
 from rayrank.training.draws import by_length, generator
 from rayrank.training.steps import plain_model
 
-STAGE = "train_doc2query"
+STAGE, PHASE = "train_doc2query", "doc2query"
+"""The stage's name, and the name that seeds the phase's draws."""
+
 PAIRS = "pairs.parquet"
 """The artifact's file of the training pairs: the query's number, and the ids of passage and query."""
 
@@ -67,7 +69,7 @@ class QueryWriting:
         self._template, self._config, self._seed = template, config, seed
         distinct = np.unique(of_query)
         num_dev = max(1, round(HELD_OUT * len(distinct)))
-        held_out = np.isin(of_query, generator(seed, STAGE, 0, 0).permutation(distinct)[:num_dev])
+        held_out = np.isin(of_query, generator(seed, PHASE, 0, 0).permutation(distinct)[:num_dev])
         self.dev, self.train = np.flatnonzero(held_out), np.flatnonzero(~held_out)
 
     def facts(self) -> dict[str, Any]:
@@ -79,7 +81,7 @@ class QueryWriting:
     def examples(self, epoch: int) -> list[int]:
         """Return the pairs to train on: batches of passages of similar length, in random order."""
         # The stream of epoch 0 has chosen the held-out queries.
-        rng = generator(self._seed, STAGE, epoch + 1, 0)
+        rng = generator(self._seed, PHASE, epoch + 1, 0)
         return by_length(self.train, self._passages.lengths(self.train), self._config.batch_size, rng)
 
     def prepare(self, model: nn.Module, examples: Any) -> Written:

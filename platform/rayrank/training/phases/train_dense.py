@@ -38,6 +38,9 @@ from rayrank.training.steps import plain_model
 
 STAGE = "train_dense"
 
+PAIRS_AT_ONCE = 100_000
+"""Pairs whose vectors are copied at a time to compute their dot products."""
+
 GROUP_TOKENS = 8192
 """Tokens of the texts that a CPU encodes at a time, about 3 GB of activations for a six-layer encoder."""
 
@@ -65,6 +68,11 @@ def start(config: PipelineConfig, store: Store) -> tuple[SentenceEncoder, "Train
     # Queries and passages are rows of one array, so that a batch of both is put together at once.
     texts = PairTexts(inputs.prefixes, queries + inputs.read(corpus), inputs.template)
     splits = hold_out(data.splits, config.training.dev_queries)
+    if not len(splits["dev"].candidates.values):
+        raise DatasetError(
+            f"train_dense.first_stage={config.train_dense.first_stage} has no candidates of dev queries, so no encoder "
+            f"can be measured: name a first stage that has, with --set train_dense.first_stage=..."
+        )
     phase = TrainDense(texts, data, splits, config.train_dense, config.training, Measure.of(config))
     return load_sentence_encoder(config.dense), phase
 
@@ -78,7 +86,7 @@ def _training_candidates(config: PipelineConfig, store: Store) -> Iterator[pa.Ta
         return
     judged = PairSet(store.require("corpus", config).read_table("judgments.parquet"))
     for scored in rows:
-        gone = removed(scored["score"].to_numpy(), judged.marks(scored), config.noise.threshold)
+        gone = removed(scored["score"].to_numpy(), judged.marks(scored), config.train_dense.noise_threshold)
         yield scored.filter(pa.array(~gone))
 
 
@@ -165,13 +173,18 @@ class TrainDense:
 
     def _cosines(self, embed: Embedder, queries: Rows, passages: Rows) -> NDArray[np.float32]:
         """Return the dot product of each pair; each text is embedded once."""
+        if not len(queries):  # as on a worker whose dev queries have no candidates
+            return np.empty(0, np.float32)
         query_rows, of_query = np.unique(queries, return_inverse=True)
         passage_rows, of_passage = np.unique(passages, return_inverse=True)
         text_rows = np.concatenate([query_rows, self._num_queries + passage_rows])
         vectors = embed(np.repeat([QUERY, PASSAGE], [len(query_rows), len(passage_rows)]), text_rows)
         first, second = vectors[: len(query_rows)], vectors[len(query_rows) :]
-        found: NDArray[np.float32] = np.einsum("ij,ij->i", first[of_query], second[of_passage])
-        return found
+        # In slices: copies of the vectors of all pairs may be larger than the memory.
+        slices = [slice(begin, begin + PAIRS_AT_ONCE) for begin in range(0, len(queries), PAIRS_AT_ONCE)]
+        return np.concatenate(
+            [np.einsum("ij,ij->i", first[of_query[part]], second[of_passage[part]]) for part in slices]
+        )
 
     def facts(self) -> dict[str, Any]:
         return {}
