@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.entry import Arguments, parser, run_task
 from rayrank.core import flow
-from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 
@@ -54,28 +54,20 @@ def chosen(arguments: Arguments, config: PipelineConfig) -> tuple[list["RowSpec"
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Make all rows, write the table as JSON, Markdown, LaTeX and PNG, and return it as text."""
-    from rich.console import Console
-
+    from jobs.report_folder import write_report
     from rayrank.reports import ablation_table
     from rayrank.reports.ablation_plot import ablation_png
     from rayrank.stages import ablation
 
     rows, seeds = chosen(arguments, config)
     table = ablation.run(config, store, rows, seeds, arguments.parallel)
-    folder = Artifact(store.root, "ablation", ablation.digest(config, rows, seeds))
-    folder.write_json("table.json", table.to_json())
-    contents = {
+    files = {
         "table.md": ablation_table.markdown(table).encode(),
         "table.tex": ablation_table.latex(table).encode(),
         "table.png": ablation_png(table, table.splits[0]),
     }
-    for name, content in contents.items():
-        with folder.create(name) as stream:
-            stream.write(content)
-    console = Console(width=160)
-    with console.capture() as drawn:
-        console.print(ablation_table.plain(table))
-    return {"table": table.to_json(), "folder": folder.url, "findings": [drawn.get(), f"in {folder.url}"]}
+    place, shown = ("ablation", ablation.digest(config, rows, seeds)), ablation_table.plain(table)
+    return write_report(store, place, {"table": table.to_json()}, files, shown)
 
 
 if __name__ == "__main__":

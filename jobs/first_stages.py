@@ -10,7 +10,7 @@ from typing import Any
 
 from jobs.entry import Arguments, parser, run_task
 from rayrank.core import flow
-from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 
@@ -35,26 +35,18 @@ def chosen(arguments: Arguments, config: PipelineConfig) -> list[str]:
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Compare first stages, write the report as JSON, Markdown and PNG, and return it as text."""
-    from rich.console import Console
-
+    from jobs.report_folder import write_report
     from rayrank.reports import first_stages_plot, first_stages_table
     from rayrank.stages import first_stages
 
     compared = first_stages.prepare(config, store, chosen(arguments, config), arguments.split)
     report = first_stages.measure(compared, store)
-    folder = Artifact(store.root, "first_stages", compared.digest)
-    folder.write_json("report.json", report.to_json())
-    contents = {"report.md": first_stages_table.markdown(report).encode()}
+    files = {"report.md": first_stages_table.markdown(report).encode()}
     for part in report.splits:
-        contents[f"recall-{part.split}.png"] = first_stages_plot.recall_png(part)
-        contents[f"ranking-{part.split}.png"] = first_stages_plot.ranking_png(part)
-    for name, content in contents.items():
-        with folder.create(name) as stream:
-            stream.write(content)
-    console = Console(width=160)
-    with console.capture() as drawn:
-        console.print(first_stages_table.plain(report))
-    return {"report": report.to_json(), "folder": folder.url, "findings": [drawn.get(), f"in {folder.url}"]}
+        files[f"recall-{part.split}.png"] = first_stages_plot.recall_png(part)
+        files[f"ranking-{part.split}.png"] = first_stages_plot.ranking_png(part)
+    place, shown = ("first_stages", compared.digest), first_stages_table.plain(report)
+    return write_report(store, place, {"report": report.to_json()}, files, shown)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import NamedTuple, NoReturn
 
 import fsspec
@@ -18,6 +18,7 @@ from rayrank.core.errors import DatasetError
 from rayrank.core.records import CANDIDATES
 from rayrank.data.run_files import TREC, LineFormat, read_lines, stop
 from rayrank.data.sources.lines import opened
+from rayrank.data.sources.locate import file_digest
 
 PARQUET = b"PAR1\x15"
 """The first bytes of every Parquet file: its magic number, and the header of the first field of any page or footer."""
@@ -124,18 +125,8 @@ def find_files(paths: Sequence[str]) -> list[str]:
 
 def files_digest(paths: Sequence[str]) -> str:
     """Return a digest of the content of run files; where they lie does not matter."""
-    return hashlib.sha256(json.dumps([_content(path) for path in find_files(paths)]).encode()).hexdigest()[:16]
-
-
-def _content(path: str) -> str:
-    filesystem, name = fsspec.url_to_fs(path)
-    if not isinstance(filesystem, LocalFileSystem):
-        return str(filesystem.ukey(name))
-    try:
-        with Path(name).open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise DatasetError(f"The run file {path} cannot be read: {error.strerror}.") from None
+    contents = [file_digest(path, "change `paths` of the run that reads it") for path in find_files(paths)]
+    return hashlib.sha256(json.dumps(contents).encode()).hexdigest()[:16]
 
 
 def _format_of(path: str) -> LineFormat | None:

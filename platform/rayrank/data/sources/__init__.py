@@ -3,10 +3,9 @@
 import hashlib
 import json
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import fsspec
-from fsspec.implementations.local import LocalFileSystem
 
 from rayrank.core.config import TYPE_FIELD, DatasetConfig
 from rayrank.core.errors import ConfigError, DatasetError, RayrankError
@@ -15,6 +14,7 @@ from rayrank.core.progress import progress
 from rayrank.data.sources.beir import Beir
 from rayrank.data.sources.car import Car
 from rayrank.data.sources.irds import Irds
+from rayrank.data.sources.locate import file_digest
 from rayrank.data.sources.msmarco import MsMarco
 from rayrank.data.sources.msmarco_qa import MsMarcoQa
 from rayrank.data.sources.source import Source
@@ -82,18 +82,7 @@ def _digest(source: Source, files: list[str]) -> str:
     digest.update(json.dumps([type(source).__name__, source.identity()]).encode())
     with progress("fingerprint", len(files), "files") as advance:
         for path in files:
-            digest.update(json.dumps([PurePosixPath(path).name, _content(path)]).encode())
+            content = file_digest(path, "check what --dataset names")
+            digest.update(json.dumps([PurePosixPath(path).name, content]).encode())
             advance(1)
     return digest.hexdigest()
-
-
-def _content(path: str) -> str:
-    filesystem, name = fsspec.url_to_fs(path)
-    if not isinstance(filesystem, LocalFileSystem):
-        # An object store has a version or checksum for each object; reading all of them would take hours.
-        return str(filesystem.ukey(name))
-    try:
-        with Path(name).open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise DatasetError(f"The file {path} cannot be read: {error.strerror}; check what --dataset names.") from None

@@ -1,9 +1,12 @@
-"""Find a source's files on any fsspec storage."""
+"""Find files on any fsspec storage, and digest their content."""
 
 import glob
+import hashlib
 import re
+from pathlib import Path
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
 
 from rayrank.core.errors import DatasetError
 
@@ -26,6 +29,19 @@ def find_one(folder: str, *names: str) -> str:
     if len(found) > 1:
         raise DatasetError(f"The dataset folder {folder} has {' and '.join(found)}: keep one of them.")
     return found[0]
+
+
+def file_digest(path: str, fix: str) -> str:
+    """Return a digest of a file's content; `fix` tells a user what to do about a file that cannot be read."""
+    filesystem, name = fsspec.url_to_fs(path)
+    if not isinstance(filesystem, LocalFileSystem):
+        # An object store has a version or checksum for each object; reading all of them would take hours.
+        return str(filesystem.ukey(name))
+    try:
+        with Path(name).open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise DatasetError(f"The file {path} cannot be read: {error.strerror}; {fix}.") from None
 
 
 _SPLITS = {"training": "train", "valid": "dev", "validation": "dev"} | {

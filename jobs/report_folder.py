@@ -1,0 +1,27 @@
+"""The folder of a report on storage: its figures as JSON, its other files, and its table for the screen."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+from rayrank.core.artifacts import Artifact, Store
+
+
+def write_report(
+    store: Store, place: tuple[str, str], figures: Mapping[str, Any], files: Mapping[str, bytes], shown: RenderableType
+) -> dict[str, Any]:
+    """Write a report to STORAGE/FOLDER/KEY, `place` being (folder, key), and return the facts for the summary.
+
+    `figures` has one entry: its name is that of the JSON file, its value the content.
+    """
+    folder = Artifact(store.root, *place)
+    for name, content in figures.items():
+        folder.write_json(f"{name}.json", content)
+    for name, content in files.items():
+        with folder.create(name) as stream:
+            stream.write(content)
+    console = Console(width=160)
+    with console.capture() as drawn:
+        console.print(shown)
+    return {**figures, "folder": folder.url, "findings": [drawn.get(), f"in {folder.url}"]}
