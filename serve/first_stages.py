@@ -26,7 +26,7 @@ def open_run(url: str) -> Artifact:
     """Return the artifact of a first stage's run, or say in a sentence why it cannot be searched."""
     root, folder, key = ["", "", *url.rstrip("/").rsplit("/", 2)][-3:]
     run = Artifact(root, folder, key)
-    if folder not in FOLDERS or not run.exists():
+    if folder not in FOLDERS or not _exists(run):
         kinds = ", ".join(FOLDERS)
         raise ConfigError(
             f"search.run={url} is no first stage that can be searched: name a folder STORAGE/KIND/KEY that "
@@ -35,6 +35,16 @@ def open_run(url: str) -> Artifact:
     for source in _sources(run):
         open_run(source.url)
     return run
+
+
+def _exists(run: Artifact) -> bool:
+    try:
+        return run.exists()
+    except (ImportError, OSError, ValueError) as error:  # a file system that is unknown, not installed or unreachable
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise ConfigError(
+            f"search.run={run.url} cannot be read: {reason}; name a folder that this machine can read."
+        ) from None
 
 
 def corpus_of(run: Artifact) -> Artifact:
@@ -72,8 +82,8 @@ def _dense(run: Artifact, settings: dict[str, Any]) -> Find:
     from rayrank.models.inference.embedder import Embedder
     from rayrank.models.saved import load_model
     from rayrank.models.sentence_encoder import load_sentence_encoder
+    from rayrank.retrieval.ann_index import open_index
     from rayrank.retrieval.dense import VectorIndex
-    from rayrank.text.ragged import Ragged
     from rayrank.text.sentence_texts import QUERY, SentenceInputs
 
     vectors = _only_input(run)
@@ -86,13 +96,15 @@ def _dense(run: Artifact, settings: dict[str, Any]) -> Find:
     )
     prefixes = [vectors.manifest["sentence"][name] for name in ("query_prefix", "passage_prefix")]
     inputs = SentenceInputs.of(vectors.local("tokenizer"), None, prefixes, config.length)
-    index = VectorIndex(vectors, in_memory=True)
+    kept = corpus_of(run).manifest["config"]["text"]["query_pieces"]
+    approximate = run.manifest.get("ann")
+    index = VectorIndex(vectors, open_index(run, approximate) if approximate else None, in_memory=True)
     # An encoder keeps state while it reads a batch, and requests are answered in several threads.
     one_at_a_time = Lock()
 
     def find(query: str) -> pa.Table:
-        pieces = inputs.pieces(pa.table({"text": [query]}))
-        texts = PairTexts(inputs.prefixes, Ragged.of([pieces[0]]), inputs.template)
+        pieces = inputs.pieces(pa.table({"text": [query]})).cut(kept)
+        texts = PairTexts(inputs.prefixes, pieces, inputs.template)
         with one_at_a_time:
             vector = Embedder(encoder, texts)(np.array([QUERY]), np.zeros(1, np.int64))
         # As float16, like the vectors of the dataset's queries.

@@ -41,10 +41,10 @@ def test_trained_and_approximate_dense_search_work_from_an_empty_storage(ray_clu
             found = rows(made[f"run:{name}"], split)
             assert set(pc.value_counts(found["query_id"]).field(1).to_pylist()) == {10}
 
-    approximate = apply(config.model_dump(), {"dense.exact_up_to": 0, "dense.recall": 1.0})
-    built = make("embeddings", approximate, store)
-    assert 0 < built.manifest["ann"]["recall@100"] <= 1
-    exact, found = rows(made["run:dense"], "test"), rows(make("dense", approximate, store), "test")
+    approximate = apply(config.model_dump(), {"runs.dense.exact_up_to": 0, "runs.dense.recall": 1.0})
+    built = make("dense", approximate, store)
+    assert built.manifest["ann"]["recall@100"] == pytest.approx(1, abs=0.02)
+    exact, found = rows(made["run:dense"], "test"), rows(built, "test")
     # Scores, not ids: passages with equal vectors may change places.
     assert found["score"].to_numpy() == pytest.approx(exact["score"].to_numpy(), abs=2e-3)
 

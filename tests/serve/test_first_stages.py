@@ -39,6 +39,11 @@ def test_hits_have_the_texts_of_the_corpus(run_folders: dict[str, Path]) -> None
     assert [hit.text for hit in hits] == [texts[hit.passage_id] for hit in hits]
 
 
+def test_a_storage_of_an_unknown_protocol_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"search\.run=s4://bucket/dense/abc cannot be read: Protocol not known: s4"):
+        open_run("s4://bucket/dense/abc")
+
+
 def test_a_folder_that_is_no_first_stage_is_refused(run_folders: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no first stage that can be searched"):
         open_run(str(tmp_path))

@@ -107,14 +107,6 @@ class DenseConfig(Section):
     partition_texts: int = Field(
         default=20_000, ge=1, description="texts in one file; a restart repeats only the unfinished files"
     )
-    exact_up_to: int = Field(
-        default=2_000_000,
-        ge=0,
-        description="largest number of passages for exact search; a larger corpus gets an approximate index",
-    )
-    recall: float = Field(
-        default=0.97, gt=0, le=1, description="share of the exact top 100 that an approximate index must find"
-    )
     fingerprint: str = Field(default="", description="digest of an encoder's folder, filled in when a job starts")
 
 

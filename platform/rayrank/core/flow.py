@@ -121,7 +121,7 @@ STAGES: dict[str, Stage] = {
         ("dense", "train_dense", "training"),
         _of_train_dense,
         "jobs.build_candidates",
-        ignores=("dense.exact_up_to", "dense.partition_texts", "dense.recall"),
+        ignores=("dense.partition_texts",),
     ),
     "trained_embeddings": Stage(("dense",), lambda config: ("corpus", "train_dense"), "jobs.build_candidates"),
     "query_typer": Stage(

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RemoteEntryNotFoundError
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers.utils.hub import cached_file
 
 from rayrank.core.config import DenseConfig, EncoderConfig, StrmConfig
 from rayrank.core.errors import ConfigError
@@ -35,8 +36,8 @@ class SentenceSettings(NamedTuple):
 def sentence_settings(config: DenseConfig) -> SentenceSettings:
     """Return the settings that apply: those that `dense` gives, then those of a sentence-transformers folder."""
     place = locate(config.encoder, key="dense.encoder")
-    modules = _read(place, "modules.json")
-    prompts = (_read(place, "config_sentence_transformers.json") or {}).get("prompts") or {}
+    modules = _read(config, place, "modules.json")
+    prompts = (_read(config, place, "config_sentence_transformers.json") or {}).get("prompts") or {}
     kinds = [str(module["type"]).rsplit(".", 1)[-1] for module in modules or ()]
     if unknown := [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]:
         raise ConfigError(
@@ -58,7 +59,7 @@ def sentence_settings(config: DenseConfig) -> SentenceSettings:
 
 def _pooling(config: DenseConfig, place: str, modules: list[dict[str, Any]]) -> str:
     folder = next(module["path"] for module in modules if str(module["type"]).endswith("Pooling"))
-    found = _read(place, f"{folder}/config.json") or {}
+    found = _read(config, place, f"{folder}/config.json") or {}
     # Newer versions of sentence-transformers write one name, older ones a flag for each.
     named = [found["pooling_mode"]] if isinstance(found.get("pooling_mode"), str) else []
     chosen = named or [name for flag, name in POOLING_NAMES.items() if found.get(flag)]
@@ -71,13 +72,23 @@ def _pooling(config: DenseConfig, place: str, modules: list[dict[str, Any]]) -> 
     return str(chosen[0])
 
 
-def _read(place: str, name: str) -> Any:
+def _read(config: DenseConfig, place: str, name: str) -> Any:
     """Return a JSON file of an encoder's folder or hub page, None where there is none."""
     try:
-        path = cached_file(place, name, _raise_exceptions_for_missing_entries=False)
-    except OSError:
+        path = Path(place) / name if Path(place).is_dir() else Path(hf_hub_download(place, name))
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    except RemoteEntryNotFoundError:
         return None
-    return json.loads(Path(path).read_text(encoding="utf-8")) if path else None
+    except (OSError, HfHubHTTPError, LocalEntryNotFoundError) as error:
+        settings = (config.pooling, config.normalize, config.query_prefix, config.passage_prefix)
+        if all(value is not None for value in settings):
+            return None
+        # Without the file the encoder might be pooled in another way than it was trained.
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise ConfigError(
+            f"dense.encoder={config.encoder}: its {name} cannot be read ({reason}); name a folder on disk, or set all "
+            f"of dense.pooling, dense.normalize, dense.query_prefix and dense.passage_prefix."
+        ) from None
 
 
 class SentenceEncoder(nn.Module):

@@ -1,8 +1,7 @@
 """Dense search: the passages whose vectors have the largest dot products with a query's vector."""
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +18,6 @@ Vectors = NDArray[np.float16] | NDArray[np.float32]
 SCORES_AT_ONCE = 1 << 26
 """Scores of one matrix product, a quarter of a GB as float32: so much memory a block of passages takes, whatever the
 number of queries and passages."""
-
-
-ANN_FILE = "passages.faiss"
-"""The file of an approximate index beside the vectors."""
 
 
 class Found(NamedTuple):
@@ -84,22 +79,22 @@ def _slices(count: int, size: int) -> list[slice]:
 class VectorIndex:
     """The vectors of an artifact that the embedding stage wrote, ready to be searched."""
 
-    def __init__(self, artifact: Artifact, in_memory: bool = False) -> None:
-        """Open the vectors; `in_memory` keeps them all as float32, for queries that come one at a time."""
+    def __init__(
+        self,
+        artifact: Artifact,
+        approximate: Callable[[Vectors, int], Found] | None = None,
+        in_memory: bool = False,
+    ) -> None:
+        """Open the vectors; `approximate` searches an index of them instead.
+
+        `in_memory` keeps all vectors as float32, for exact search with one query at a time.
+        """
         self._artifact, self._shards = artifact, artifact.manifest["shards"]
         ids = [artifact.read_table(name, ["id"])["id"] for name in self._shards]
         self._passage_ids = pa.chunked_array([chunk for column in ids for chunk in column.chunks], pa.string())
-        found = artifact.manifest.get("ann", {})
-        self._probes = found.get("probes")
-        self._approximate: Any = None
-        if self._probes:
-            import faiss
-
-            self._approximate = faiss.read_index(
-                str(Path(artifact.local(found["folder"])) / ANN_FILE), faiss.IO_FLAG_MMAP_IFC
-            )
-        elif in_memory:
-            self._blocks = [np.concatenate([block.astype(np.float32) for block in self._read()])]
+        self._approximate = approximate
+        keep = in_memory and not approximate
+        self._blocks = [np.concatenate([block.astype(np.float32) for block in self._read()])] if keep else None
 
     def query_vectors(self, query_ids: pa.Array) -> Vectors:
         """Return the stored vectors of some of the dataset's queries."""
@@ -125,11 +120,9 @@ class VectorIndex:
         return pa.table(columns, schema=CANDIDATES)
 
     def _search(self, queries: Vectors, depth: int) -> Found:
-        if self._approximate is not None:
-            from rayrank.retrieval import ann
-
-            return ann.search(self._approximate, queries, depth, self._probes)
-        return exact_search(queries, getattr(self, "_blocks", None) or self._read(), depth)
+        if self._approximate:
+            return self._approximate(queries, depth)
+        return exact_search(queries, self._blocks or self._read(), depth)
 
     def _read(self) -> Iterator[Vectors]:
         return (read_vectors(self._artifact, name)[1] for name in self._shards)

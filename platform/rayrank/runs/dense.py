@@ -24,6 +24,14 @@ class DenseSettings(FirstStageSettings):
     partition_queries: int = Field(
         default=4096, ge=1, description="queries in one file; each file is one pass over all vectors"
     )
+    exact_up_to: int = Field(
+        default=2_000_000,
+        ge=0,
+        description="largest number of passages for exact search; a larger corpus gets an approximate index",
+    )
+    recall: float = Field(
+        default=0.97, gt=0, le=1, description="share of the exact top 100 that an approximate index must find"
+    )
 
 
 class Dense(RunKind):
@@ -42,15 +50,18 @@ class Dense(RunKind):
 
     def make(self, run: RunInMaking) -> dict[str, Any]:
         # Importing torch takes seconds, and the settings of runs are read before it is needed.
+        from rayrank.retrieval.ann_index import make_index
         from rayrank.runs.scoring import actor_pool
 
         config, settings = run.config, run.settings
         vectors = run.store.require(_vectors_of(settings), config)
+        approximate = vectors.manifest["num_passages"] > settings.exact_up_to
+        index = make_index(run.artifact, vectors, settings.recall) if approximate else None
         items, skipped = query_parts(run.store.require("corpus", config), settings.partition_queries)
         start_ray()
         actors, cpus, gpus = actor_pool(config.resources)
         depth = depth_of(settings, config)
-        arguments = {"artifact": run.artifact, "vectors": vectors, "depth": depth, "threads": cpus}
+        arguments = {"artifact": run.artifact, "vectors": vectors, "index": index, "depth": depth, "threads": cpus}
         totals = {"num_queries": 0, "num_candidates": 0}
         with progress(run.name, sum(len(item["query_ids"]) for item in items), "queries") as advance:
             for facts in make_missing(
@@ -58,7 +69,7 @@ class Dense(RunKind):
             ):
                 totals = {name: total + facts[name] for name, total in totals.items()}
                 advance(facts["num_queries"])
-        return {**totals, "num_unjudged_skipped": skipped}
+        return {**totals, "num_unjudged_skipped": skipped, **({"ann": index} if index else {})}
 
 
 def _vectors_of(settings: DenseSettings) -> str:
@@ -68,15 +79,18 @@ def _vectors_of(settings: DenseSettings) -> str:
 class PartitionSearcher(PartitionWorker):
     """Searches for a partition of queries a call."""
 
-    def __init__(self, artifact: Artifact, vectors: Artifact, depth: int, threads: int) -> None:
+    def __init__(
+        self, artifact: Artifact, vectors: Artifact, index: dict[str, Any] | None, depth: int, threads: int
+    ) -> None:
         import torch
 
+        from rayrank.retrieval.ann_index import open_index
         from rayrank.retrieval.dense import VectorIndex
 
         if not torch.cuda.is_available():
             torch.set_num_threads(threads)
         self._artifact, self._depth = artifact, depth
-        self._index = VectorIndex(vectors)
+        self._index = VectorIndex(vectors, open_index(artifact, index) if index else None)
 
     def make(self, item: dict[str, Any]) -> dict[str, Any]:
         query_ids = pa.array(item["query_ids"], pa.string())

@@ -1,10 +1,7 @@
 """Vectors of all passages and queries by a sentence encoder, through Ray Data, in files that a restart keeps."""
 
 import json
-import tempfile
 import time
-import uuid
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,13 +18,11 @@ from rayrank.models.inference.embedder import Embedder
 from rayrank.models.inference.prepare import to_bfloat16
 from rayrank.models.saved import load_model
 from rayrank.models.sentence_encoder import SentenceEncoder, load_sentence_encoder, sentence_settings
-from rayrank.retrieval.dense import ANN_FILE, read_vectors
+from rayrank.retrieval.dense import read_vectors
 from rayrank.runs.scoring import actor_pool
 from rayrank.text.pieces import load_tokenizer, save_tokenizer
+from rayrank.text.ragged import Windows
 from rayrank.text.sentence_texts import PASSAGE, QUERY, SentenceInputs
-
-ANN_QUERIES = 1000
-"""Queries on which the recall of approximate search is measured."""
 
 
 def embed(stage: str, model: str | None, config: PipelineConfig, store: Store) -> Artifact:
@@ -43,7 +38,7 @@ def embed(stage: str, model: str | None, config: PipelineConfig, store: Store) -
         store.require(model, config)
     settings = sentence_settings(config.dense)
     # Kept with the vectors, so that a server tokenises queries in the same way.
-    save_tokenizer(load_tokenizer(config.dense.encoder), artifact)
+    save_tokenizer(load_tokenizer(config.dense.encoder, "dense.encoder"), artifact)
     items = _items(corpus, config.dense.partition_texts)
     start_ray()
     actors, cpus, gpus = actor_pool(config.resources)
@@ -64,27 +59,7 @@ def embed(stage: str, model: str | None, config: PipelineConfig, store: Store) -
         "dimension": read_vectors(artifact, shards[0])[1].shape[1],
         "sentence": settings._asdict(),
     }
-    if facts["num_passages"] > config.dense.exact_up_to:
-        facts["ann"] = _build_ann(artifact, shards, config.dense.recall)
     return store.finish(artifact, config, started, facts)
-
-
-def _build_ann(artifact: Artifact, shards: list[str], recall: float) -> dict[str, Any]:
-    """Store an approximate index of the passages' vectors and return its facts."""
-    import faiss
-
-    from rayrank.retrieval import ann
-
-    count = sum(artifact.num_rows(name) for name in shards)
-    queries = np.concatenate([read_vectors(artifact, name)[1] for name in artifact.names("queries")])
-    sampled = np.random.default_rng(0).permutation(len(queries))[:ANN_QUERIES]
-    built = ann.build(lambda: (read_vectors(artifact, name)[1] for name in shards), count, queries[sampled], recall)
-    with tempfile.TemporaryDirectory() as folder:
-        faiss.write_index(built.index, str(Path(folder) / ANN_FILE))
-        # Two jobs may be embedding the same corpus at once; the manifest names the folder of the one that finished.
-        name = f"ann-{uuid.uuid4().hex[:8]}"
-        artifact.put_folder(folder, name)
-    return {**built.facts, "folder": name}
 
 
 class TextEmbedder(PartitionWorker):
@@ -94,6 +69,7 @@ class TextEmbedder(PartitionWorker):
         self, artifact: Artifact, model: str | None, config: PipelineConfig, store: Store, threads: int
     ) -> None:
         self._artifact, self._corpus = artifact, store.require("corpus", config)
+        self._query_pieces = config.text.query_pieces
         settings = sentence_settings(config.dense)
         self._inputs = SentenceInputs.of(
             config.dense.encoder,
@@ -114,7 +90,10 @@ class TextEmbedder(PartitionWorker):
         id_column = "query_id" if kind == "queries" else "passage_id"
         table = self._corpus.read_table(item["file"], [id_column, self._inputs.column])
         table = table.slice(item["start"], item["count"]).combine_chunks()
-        texts = PairTexts(self._inputs.prefixes, self._inputs.pieces(table), self._inputs.template)
+        pieces: Windows = self._inputs.pieces(table)
+        if kind == "queries":
+            pieces = pieces.cut(self._query_pieces)
+        texts = PairTexts(self._inputs.prefixes, pieces, self._inputs.template)
         rows = np.arange(len(table))
         found = Embedder(self._encoder, texts)(np.full(len(rows), QUERY if kind == "queries" else PASSAGE), rows)
         column = pa.FixedSizeListArray.from_arrays(pa.array(found.astype(np.float16).ravel()), found.shape[1])

@@ -192,10 +192,7 @@ def _rows(name: str, split: str, config: PipelineConfig, store: Store) -> pa.Tab
 
 
 def _num_bytes(artifact: Artifact) -> int:
-    """Return the size of what a search reads: a Lucene index, an approximate index of vectors, or vectors."""
+    """Return the size of a Lucene index or of vectors."""
     manifest = artifact.manifest
-    if "lucene" in manifest:
-        parts = [manifest["lucene"]]
-    else:
-        parts = [manifest["ann"]["folder"]] if "ann" in manifest else manifest.get("shards", [""])
+    parts = [manifest["lucene"]] if "lucene" in manifest else manifest.get("shards", [""])
     return sum(int(artifact.filesystem.du(artifact.path(part))) for part in parts)

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayrank.core.artifacts import Artifact
+from rayrank.core.errors import ConfigError
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 from rayrank.text.ragged import Ragged
 from rayrank.text.template import Template
@@ -35,9 +36,20 @@ class SentenceInputs(NamedTuple):
 
         Texts are tokenised if `corpus_tokenizer`, which made the corpus's ids, is None or has another vocabulary.
         """
-        tokenizer = load_tokenizer(tokenizer_name)
+        tokenizer = load_tokenizer(tokenizer_name, "dense.encoder")
+        if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
+            raise ConfigError(
+                f"dense.encoder={tokenizer_name} cannot be used: its tokenizer has no tokens for the start and the end "
+                f"of a text; name an encoder of BERT's kind."
+            )
         has_ids = corpus_tokenizer and tokenizer.get_vocab() == load_tokenizer(corpus_tokenizer).get_vocab()
         rows = [[tokenizer.cls_token_id, *_pieces(prefix, tokenizer)] for prefix in prefixes]
+        longest = max(map(len, rows)) + 1
+        if longest >= length:
+            raise ConfigError(
+                f"dense.length={length} leaves no room for a text: the longer of dense.query_prefix and "
+                f"dense.passage_prefix takes {longest} pieces; raise dense.length, or shorten the prefix."
+            )
         template = Template(
             tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id, length, query_length=length
         )

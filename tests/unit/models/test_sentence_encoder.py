@@ -125,6 +125,29 @@ def test_an_encoder_with_an_unsupported_layer_is_refused(
         sentence_settings(DenseConfig(encoder=_folder(tmp_path, modules, pooling, {})))
 
 
+def test_an_encoder_that_cannot_be_reached_is_not_pooled_by_a_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ConfigError, match=r"dense\.encoder=no/such-encoder: its modules\.json cannot be read"):
+        sentence_settings(DenseConfig(encoder="no/such-encoder"))
+    said = DenseConfig(encoder="no/such-encoder", pooling="cls", normalize=False, query_prefix="", passage_prefix="p: ")
+    assert sentence_settings(said) == ("cls", False, "", "p: ")
+
+
+def test_a_prefix_that_leaves_no_room_for_a_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"dense\.length=8 leaves no room .* takes 9 pieces"):
+        _inputs(("a b c d e f g", ""), length=8)
+
+
+def test_a_tokenizer_without_a_token_for_the_end_of_a_text_is_refused(tmp_path: Path) -> None:
+    from rayrank.text.pieces import load_tokenizer
+
+    tokenizer = load_tokenizer(MINILM)
+    tokenizer.sep_token = None
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=r"dense\.encoder=.* has no tokens for the start and the end of a text"):
+        SentenceInputs.of(str(tmp_path), None, ("", ""), 64)
+
+
 def test_a_prefix_stands_before_the_text_and_the_text_is_cut() -> None:
     inputs = _inputs(("query: ", "passage: "), length=8)
     texts = inputs.pieces(_pieces(TEXTS))

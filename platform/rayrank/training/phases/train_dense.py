@@ -64,7 +64,7 @@ def start(config: PipelineConfig, store: Store) -> tuple[SentenceEncoder, "Train
         [chosen.query_prefix, chosen.passage_prefix],
         config.dense.length,
     )
-    queries = inputs.pieces(corpus.read_table("queries.parquet", [inputs.column]))
+    queries = inputs.pieces(corpus.read_table("queries.parquet", [inputs.column])).cut(config.text.query_pieces)
     # Queries and passages are rows of one array, so that a batch of both is put together at once.
     texts = PairTexts(inputs.prefixes, queries + inputs.read(corpus), inputs.template)
     splits = hold_out(data.splits, config.training.dev_queries)

@@ -1,0 +1,51 @@
+"""The approximate index of a dense run, on storage: built once, opened by the workers and by the endpoint."""
+
+import tempfile
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+
+from rayrank.core.artifacts import Artifact
+from rayrank.retrieval import ann
+from rayrank.retrieval.dense import Found, Vectors, read_vectors
+
+SAMPLE = 1000
+"""Queries on which the recall of approximate search is measured."""
+
+FACTS = "ann.json"
+"""Facts of the finished index, among them the folder that it lies in."""
+
+FILE = "passages.faiss"
+
+
+def make_index(run: Artifact, vectors: Artifact, recall: float) -> dict[str, Any]:
+    """Store an approximate index of the passages' vectors with a run, unless it is there, and return its facts."""
+    if run.exists(FACTS):
+        return run.read_json(FACTS)  # type: ignore[no-any-return]
+    shards = vectors.manifest["shards"]
+    queries = np.concatenate([read_vectors(vectors, name)[1] for name in vectors.names("queries")])
+    sampled = np.random.default_rng(0).permutation(len(queries))[:SAMPLE]
+    built = ann.build(
+        lambda: (read_vectors(vectors, name)[1] for name in shards),
+        vectors.manifest["num_passages"],
+        queries[sampled],
+        recall,
+    )
+    # Two jobs may make the same run at once: each has a folder of its own, and one folder is named in the facts.
+    facts = {**built.facts, "folder": f"ann-{uuid.uuid4().hex[:8]}"}
+    with tempfile.TemporaryDirectory() as folder:
+        faiss.write_index(built.index, str(Path(folder) / FILE))
+        run.put_folder(folder, facts["folder"])
+    run.write_json(FACTS, facts)
+    return facts
+
+
+def open_index(run: Artifact, facts: dict[str, Any]) -> Callable[[Vectors, int], Found]:
+    """Return a function from queries and a depth to what the stored index finds; the file is mapped into memory."""
+    path = Path(run.local(facts["folder"])) / FILE
+    index: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+    return lambda queries, depth: ann.search(index, queries, depth, facts["probes"])
