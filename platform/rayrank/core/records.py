@@ -22,12 +22,14 @@ class Query(NamedTuple):
     """One query.
 
     If `split` is empty, the query gets the split of its judgments; an empty `query_type` means that it has no label.
+    Queries of the same `group`, such as paraphrases, are never divided between train and a held-out dev split.
     """
 
     query_id: str
     text: str
     split: str = ""
     query_type: str = ""
+    group: str = ""
 
 
 class Judgment(NamedTuple):

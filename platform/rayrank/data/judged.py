@@ -1,12 +1,12 @@
 """Queries and judgments, checked against each other before any passage is read."""
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple, TypeVar
 
 from rayrank.core.errors import DatasetError
 from rayrank.core.records import SPLIT_PRIORITY, UNJUDGED, Judgment, Malformed, Query
+from rayrank.data.holdout import hold_out, words_of
 from rayrank.data.problems import Problems
 from rayrank.data.sources.source import Source
 
@@ -20,10 +20,12 @@ class Judged(NamedTuple):
     judgments: list[Judgment]
     num_same_text: int
     """Queries of other splits that have the same text as a training query; they are kept, and the user is told."""
+    num_held_out: int = 0
+    """Training queries that became dev queries, because the dataset has no dev split."""
 
 
-def read_judged(source: Source, name: str, problems: Problems) -> Judged:
-    """Read and check a source's queries and judgments."""
+def read_judged(source: Source, name: str, problems: Problems, holdout: float = 0.0) -> Judged:
+    """Read and check a source's queries and judgments; a dataset without dev gets a share `holdout` of train."""
     judgments = list(_readable(source.judgments(), problems))
     queries = list(_readable(source.queries(), problems))
     if not queries:
@@ -33,12 +35,12 @@ def read_judged(source: Source, name: str, problems: Problems) -> Judged:
     splits = _splits(queries, judgments, problems)
     texts = _texts(queries, splits, problems)
     kept = [
-        Query(query_id, query.text, splits.get(query_id, UNJUDGED), query.query_type)
-        for query_id, query in texts.items()
+        query._replace(query_id=query_id, split=splits.get(query_id, UNJUDGED)) for query_id, query in texts.items()
     ]
     judged = _known(judgments, splits, texts, {query.query_id for query in queries}, problems)
     problems.stop_if_decided()
-    return Judged(kept, judged, _same_text(kept))
+    held_out = hold_out(kept, judged, holdout)
+    return Judged(held_out.queries, held_out.judgments, _same_text(held_out.queries), held_out.num_queries)
 
 
 def _readable(rows: Iterator[Row | Malformed], problems: Problems) -> Iterator[Row]:
@@ -105,8 +107,5 @@ def _known(
 
 
 def _same_text(queries: list[Query]) -> int:
-    def plain(text: str) -> str:
-        return " ".join(re.findall(r"\w+", text.lower()))
-
-    training = {plain(query.text) for query in queries if query.split == "train"}
-    return sum(query.split not in ("train", UNJUDGED) and plain(query.text) in training for query in queries)
+    training = {words_of(query.text) for query in queries if query.split == "train"}
+    return sum(query.split not in ("train", UNJUDGED) and words_of(query.text) in training for query in queries)

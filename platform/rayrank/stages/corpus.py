@@ -23,6 +23,10 @@ from rayrank.text.pieces import PieceEncoder, load_tokenizer, save_tokenizer
 
 ROWS_AT_ONCE = 4096
 
+FEW_DEV_QUERIES = 100
+SPREAD = 0.3
+"""A usual standard deviation, over queries, of the difference of two rankers' reciprocal ranks."""
+
 
 def run(config: PipelineConfig, store: Store) -> Artifact:
     """Return the corpus artifact: passages/, queries.parquet, judgments.parquet, hidden.parquet, tokenizer/."""
@@ -34,7 +38,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     for note in source.notes():
         say(f"dataset: {note}")
     problems = Problems(config.dataset)
-    judged = read_judged(source, config.dataset.source, problems)
+    judged = read_judged(source, config.dataset.source, problems, config.dataset.holdout)
     # Loaded before any worker starts, so that a tokenizer that cannot be loaded is reported as one sentence.
     save_tokenizer(load_tokenizer(config.text.tokenizer), artifact)
     shards = _write_passages(config, artifact, source, problems)
@@ -56,11 +60,30 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
         "num_judgments": len(judged.judgments),
         "num_hidden": len(hidden),
         "num_same_text": judged.num_same_text,
+        "num_held_out": judged.num_held_out,
         "splits": _splits(judged),
         "problems": problems.report(),
         "notes": source.notes(),
+        "findings": _about_dev(judged, config.dataset.relevant_from),
     }
     return store.finish(artifact, config, started, facts)
+
+
+def _about_dev(judged: Judged, relevant_from: int) -> list[str]:
+    """Return sentences about where the dev split comes from, and whether it is large enough to choose models with."""
+    dev = {row.query_id for row in judged.judgments if row.split == "dev" and row.relevance >= relevant_from}
+    found = []
+    if judged.num_held_out:
+        found.append(
+            f"dev: the dataset has no dev split, so {judged.num_held_out:,} of its training queries became dev "
+            f"(dataset.holdout)"
+        )
+    if 0 < len(dev) < FEW_DEV_QUERIES:
+        found.append(
+            f"dev: {len(dev):,} queries are few to choose between models: two that differ by less than about "
+            f"{2 * SPREAD / len(dev) ** 0.5:.2f} in MRR@10 cannot be told apart"
+        )
+    return found
 
 
 class PassageWriter(PartitionWorker):

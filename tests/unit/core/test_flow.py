@@ -48,6 +48,8 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "dataset.on_unknown": ("skip", CORPUS),
     "dataset.on_shared": ("skip", CORPUS),
     "dataset.type_field": ("domain", CORPUS),
+    "dataset.group_field": ("domain", CORPUS),
+    "dataset.holdout": ("0.3", CORPUS),
     "dataset.part_bytes": ("4096", CORPUS),
     "dataset.relevant_from": ("2", CORPUS),
     "dataset.demo.seed": ("14", CORPUS),

@@ -43,6 +43,20 @@ def test_a_query_has_the_type_that_is_in_the_named_field(tmp_path: Path) -> None
     assert list(source.queries()) == [Query("1", "how often", "", "seas"), Query("q2", "why")]
 
 
+def test_a_query_has_the_group_that_is_in_the_named_field(tmp_path: Path) -> None:
+    source = open_source(DatasetConfig(source=f"beir:{write(tmp_path)}", group_field="domain"))
+    assert [query.group for query in source.queries()] == ["seas", ""]
+    with pytest.raises(DatasetError, match=r"dataset\.group_field=topic is in the metadata of no query"):
+        list(Beir(str(tmp_path), group_field="topic").queries())
+
+
+@pytest.mark.parametrize("name", ["valid", "val", "Validation", "dev"])
+def test_a_validation_file_is_the_dev_split(tmp_path: Path, name: str) -> None:
+    write(tmp_path)
+    (tmp_path / "qrels" / "dev.tsv").rename(tmp_path / "qrels" / f"{name}.tsv")
+    assert Judgment("1", "p1", 1, "dev") in list(Beir(str(tmp_path)).judgments())
+
+
 def test_a_field_that_no_query_has_is_named(tmp_path: Path) -> None:
     source = Beir(write(tmp_path), "domian")
     with pytest.raises(DatasetError, match=r"type_field=domian is in the metadata of no query of .*queries\.jsonl\.gz"):

@@ -21,7 +21,7 @@ from rayrank.data.sources.demo.category import QUERY_TYPES
 from rayrank.data.sources.demo.names import family_names
 
 SMALL = DemoConfig(subjects=200)
-DIGESTS = {1: "441bee599ac788c2a27b07420456053ff556b4e8479c16c5b6ddb8e66d86ad69"}
+DIGESTS = {1: "2f50124330820c97ccd527051a2739cfb1cf6245bb20c4b2ec7034dfaad2f47b"}
 """What each version writes for 40 subjects; a new text needs a new version and a new line here."""
 
 
@@ -39,7 +39,9 @@ def read(config: DemoConfig, part_bytes: int = 64 << 20) -> Corpus:
 
 
 def digest(corpus: Corpus) -> str:
-    return hashlib.sha256(repr(tuple(corpus)).encode()).hexdigest()
+    # Values only: a new field of a record does not change what is generated.
+    values = [[tuple(filter(None, row)) for row in rows] for rows in corpus]
+    return hashlib.sha256(repr(values).encode()).hexdigest()
 
 
 def subject_of(record_id: str) -> str:

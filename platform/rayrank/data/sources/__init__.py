@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 import fsspec
 
-from rayrank.core.config import TYPE_FIELD, DatasetConfig
+from rayrank.core.config import GROUP_FIELD, TYPE_FIELD, DatasetConfig
 from rayrank.core.errors import ConfigError, DatasetError, RayrankError
 from rayrank.core.paths import absolute_path
 from rayrank.core.progress import progress
@@ -35,11 +35,11 @@ KINDS: dict[str, Callable[[str], Source]] = {
 
 def open_source(config: DatasetConfig) -> Source:
     """Return the source that `dataset.source` names, its files found but not yet read."""
-    if config.type_field != TYPE_FIELD and not config.source.startswith("beir:"):
-        raise ConfigError(
-            f"dataset.type_field={config.type_field} is read from a beir:DIR only, not from {config.source}: leave it "
-            f"out."
-        )
+    for key, usual in (("type_field", TYPE_FIELD), ("group_field", GROUP_FIELD)):
+        if (field := getattr(config, key)) != usual and not config.source.startswith("beir:"):
+            raise ConfigError(
+                f"dataset.{key}={field} is read from a beir:DIR only, not from {config.source}: leave it out."
+            )
     if config.source == "demo":
         from rayrank.data.sources.demo import Demo
 
@@ -50,7 +50,7 @@ def open_source(config: DatasetConfig) -> Source:
         raise DatasetError(f"The dataset {config.source!r} is not one of demo, {forms}: change --dataset.")
     try:
         fsspec.url_to_fs(path)
-        return Beir(path, config.type_field) if kind == "beir" else KINDS[kind](path)
+        return Beir(path, config.type_field, config.group_field) if kind == "beir" else KINDS[kind](path)
     except RayrankError:
         raise
     except Exception as error:  # each storage library has its own types, as for a host that does not answer

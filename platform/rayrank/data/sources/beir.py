@@ -3,20 +3,20 @@
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from rayrank.core.config import TYPE_FIELD
+from rayrank.core.config import GROUP_FIELD, TYPE_FIELD
 from rayrank.core.errors import DatasetError
 from rayrank.core.records import Judgment, Malformed, Passage, Query
 from rayrank.data.sources.fields import id_field, json_object, relevance, text_field
 from rayrank.data.sources.lines import BadRow, rows, split_bytes
-from rayrank.data.sources.locate import find_all, find_one
+from rayrank.data.sources.locate import find_all, find_one, usual_split
 from rayrank.data.sources.source import Part, Source
 
 
 class Beir(Source):
-    """A BEIR folder; a passage is its title and its text, and a field of a query's `metadata` is the query type."""
+    """A BEIR folder; a passage is its title and its text; a query's `metadata` may name its type and its group."""
 
-    def __init__(self, folder: str, type_field: str = TYPE_FIELD) -> None:
-        self._type_field = type_field
+    def __init__(self, folder: str, type_field: str = TYPE_FIELD, group_field: str = GROUP_FIELD) -> None:
+        self._type_field, self._group_field = type_field, group_field
         self.corpus = find_one(folder, "corpus.jsonl", "corpus.jsonl.gz")
         self.query_file = find_one(folder, "queries.jsonl", "queries.jsonl.gz")
         self.qrels = find_all(folder, "qrels/*.tsv", what="judgments")
@@ -31,20 +31,25 @@ class Beir(Source):
         return rows(part, _passage)
 
     def queries(self) -> Iterator[Query | Malformed]:
-        typed = False
+        typed = grouped = False
         for query in rows(Part(self.query_file), self._query):
             typed |= isinstance(query, Query) and query.query_type != ""
+            grouped |= isinstance(query, Query) and query.group != ""
             yield query
-        # Without types there is no error, unless the user has named the field that should hold them.
-        if not typed and self._type_field != TYPE_FIELD:
-            raise DatasetError(
-                f"dataset.type_field={self._type_field} is in the metadata of no query of {self.query_file}: name a "
-                f"field that is, or leave it out."
-            )
+        # A missing field is an error only if the user has named it.
+        for key, field, usual, found in (
+            ("type_field", self._type_field, TYPE_FIELD, typed),
+            ("group_field", self._group_field, GROUP_FIELD, grouped),
+        ):
+            if not found and field != usual:
+                raise DatasetError(
+                    f"dataset.{key}={field} is in the metadata of no query of {self.query_file}: name a field that is, "
+                    f"or leave it out."
+                )
 
     def judgments(self) -> Iterator[Judgment | Malformed]:
         for path in self.qrels:
-            split = PurePosixPath(path).stem
+            split = usual_split(PurePosixPath(path).stem)
             yield from rows(Part(path), lambda line, split=split: _judgment(line, split))  # type: ignore[misc]
 
     def _query(self, line: str) -> Query:
@@ -52,9 +57,11 @@ class Beir(Source):
         metadata = row.get("metadata") or {}
         if not isinstance(metadata, dict):
             raise BadRow("the field 'metadata' is not an object")
-        has_type = metadata.get(self._type_field) is not None
-        query_type = text_field(metadata, self._type_field) if has_type else ""
-        return Query(id_field(row, "_id"), text_field(row, "text"), query_type=query_type)
+        query_type, group = (
+            text_field(metadata, field) if metadata.get(field) is not None else ""
+            for field in (self._type_field, self._group_field)
+        )
+        return Query(id_field(row, "_id"), text_field(row, "text"), query_type=query_type, group=group)
 
 
 def _passage(line: str) -> Passage:

@@ -44,9 +44,14 @@ def file_digest(path: str, fix: str) -> str:
         raise DatasetError(f"The file {path} cannot be read: {error.strerror}; {fix}.") from None
 
 
-_SPLITS = {"training": "train", "valid": "dev", "validation": "dev"} | {
+_SPLITS = {"training": "train", "valid": "dev", "validation": "dev", "val": "dev"} | {
     name: name for name in ("train", "dev", "test", "eval")
 }
+
+
+def usual_split(name: str) -> str:
+    """Return the usual name of a split: dev for valid, val and validation; other names stay as they are."""
+    return _SPLITS.get(name.lower(), name)
 
 
 def named_split(name: str, default: str) -> str:

@@ -1,0 +1,56 @@
+"""A dev split for datasets that have none: some of the training queries, chosen by a hash."""
+
+import hashlib
+import re
+from collections import defaultdict
+from typing import NamedTuple
+
+from rayrank.core.records import Judgment, Query
+
+MOST = 1000
+"""At most so many queries are held out: more would make the choice of a model hardly more certain."""
+
+
+class HeldOut(NamedTuple):
+    """Queries and judgments in their new splits."""
+
+    queries: list[Query]
+    judgments: list[Judgment]
+    num_queries: int
+    """Training queries that became dev queries."""
+
+
+def hold_out(queries: list[Query], judgments: list[Judgment], share: float) -> HeldOut:
+    """Move a share of the judged training queries to dev, unless there are judged dev queries.
+
+    Queries of one group, or with the same words, stay together: a dev query that a training query repeats would
+    measure memory.
+    """
+    judged = {split: {row.query_id for row in judgments if row.split == split} for split in ("train", "dev")}
+    wanted = min(MOST, round(share * len(judged["train"])))
+    if judged["dev"] or not wanted:
+        return HeldOut(queries, judgments, 0)
+    groups: dict[str, list[str]] = defaultdict(list)
+    for query in queries:
+        if query.query_id in judged["train"]:
+            groups[query.group or words_of(query.text)].append(query.query_id)
+    moved: set[str] = set()
+    for name in sorted(groups, key=_hash):
+        # One group always stays in train.
+        if len(moved) < wanted and len(moved) + len(groups[name]) < len(judged["train"]):
+            moved.update(groups[name])
+    return HeldOut(
+        [query._replace(split="dev") if query.query_id in moved else query for query in queries],
+        [row._replace(split="dev") if row.query_id in moved else row for row in judgments],
+        len(moved),
+    )
+
+
+def words_of(text: str) -> str:
+    """Return the words of a text in lower case, without punctuation."""
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def _hash(name: str) -> str:
+    """Return the place of a group in the order in which groups are held out; more queries do not change it."""
+    return hashlib.sha256(name.encode()).hexdigest()

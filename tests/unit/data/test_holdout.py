@@ -1,0 +1,72 @@
+"""Dev splits held out of train."""
+
+import pytest
+
+from rayrank.core.records import Judgment, Query
+from rayrank.data.holdout import MOST, HeldOut, hold_out
+
+
+def _judged(queries: list[Query]) -> list[Judgment]:
+    return [Judgment(query.query_id, "p", 1, query.split) for query in queries]
+
+
+def _train(count: int, groups: int = 0) -> list[Query]:
+    return [
+        Query(f"q{row}", f"text {row}", "train", group=f"g{row % groups}" if groups else "") for row in range(count)
+    ]
+
+
+def _dev(held_out: HeldOut) -> set[str]:
+    return {query.query_id for query in held_out.queries if query.split == "dev"}
+
+
+def test_a_share_of_train_becomes_dev_with_its_judgments() -> None:
+    queries = [*_train(100), Query("t", "a test query", "test"), Query("u", "an unjudged query", "unjudged")]
+    held_out = hold_out(queries, _judged(queries[:-1]), 0.2)
+    assert held_out.num_queries == len(_dev(held_out)) == 20
+    assert {row.query_id for row in held_out.judgments if row.split == "dev"} == _dev(held_out)
+    assert [query.query_id for query in held_out.queries] == [query.query_id for query in queries]
+    assert [query.split for query in held_out.queries[-2:]] == ["test", "unjudged"]
+
+
+def test_a_dataset_with_judged_dev_queries_stays_as_it_is() -> None:
+    queries = [*_train(10), Query("d", "a dev query", "dev")]
+    assert hold_out(queries, _judged(queries), 0.2) == HeldOut(queries, _judged(queries), 0)
+
+
+def test_nothing_is_held_out_if_the_share_is_zero() -> None:
+    assert hold_out(_train(10), _judged(_train(10)), 0.0).num_queries == 0
+
+
+def test_a_group_stays_together() -> None:
+    queries = _train(100, groups=10)
+    dev = _dev(hold_out(queries, _judged(queries), 0.2))
+    groups = {query.group for query in queries if query.query_id in dev}
+    assert {query.query_id for query in queries if query.group in groups} == dev
+
+
+def test_queries_with_the_same_words_stay_together() -> None:
+    queries = [Query(f"{mark}{row}", f"What is {row}{mark}", "train") for row in range(50) for mark in "?!"]
+    dev = _dev(hold_out(queries, _judged(queries), 0.2))
+    assert {f"?{name[1:]}" for name in dev} == {name for name in dev if name[0] == "?"}
+    assert len(dev) == 20
+
+
+@pytest.mark.parametrize("count", [2, 3, 25])
+def test_a_few_queries_leave_some_in_each_split(count: int) -> None:
+    held_out = hold_out(_train(count), _judged(_train(count)), 0.5)
+    assert 0 < held_out.num_queries < count
+
+
+def test_a_single_group_stays_in_train() -> None:
+    assert hold_out(_train(5, groups=1), _judged(_train(5)), 0.2).num_queries == 0
+
+
+def test_queries_that_are_added_later_keep_those_held_out_before() -> None:
+    fewer = _dev(hold_out(_train(100), _judged(_train(100)), 0.2))
+    more = _dev(hold_out(_train(110), _judged(_train(110)), 0.2))
+    assert len(fewer & more) >= 16
+
+
+def test_a_large_dataset_loses_a_thousand_queries_at_most() -> None:
+    assert hold_out(_train(20_000), _judged(_train(20_000)), 0.2).num_queries == MOST
