@@ -11,11 +11,14 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
+    from rayrank.stages.choice import Choice
     from rayrank.stages.export_checks import ExportChecks
     from rayrank.stages.quantization import Quantized
 
 
-def run(output: str, chosen: str | None, license_name: str, config: PipelineConfig, store: Store) -> dict[str, Any]:
+def run(
+    output: str, chosen: str | None, license_name: str, force: bool, config: PipelineConfig, store: Store
+) -> dict[str, Any]:
     """Export the model and return the job's summary; imports that load torch wait until the settings are validated."""
     from rayrank.bundle.card import write_card
     from rayrank.bundle.export import Bundle, export, settings_of
@@ -29,7 +32,7 @@ def run(output: str, chosen: str | None, license_name: str, config: PipelineConf
     from rayrank.text.words import word_table
 
     check_place(output)
-    name = _ranker(chosen, config)
+    name, choice = chosen_model(chosen, force, config, store)
     artifact = store.require(model_stage(name, config), config)
     tokenizer = load_tokenizer(store.require("corpus", config).local("tokenizer"))
     model = load_reranker(artifact, config.strm, word_table(tokenizer))
@@ -47,6 +50,7 @@ def run(output: str, chosen: str | None, license_name: str, config: PipelineConf
     export(output, Bundle(model, tokenizer, settings, card, int8, checks.calibration, checks.golden, typer))
     facts = {"model": name, "from": artifact.url, "output": output, "cross_encoder": portable}
     findings = [
+        *([choice.finding()] if choice else []),
         f"{name} of {artifact.url} is in {output}",
         _about_loading(portable),
         *([finding] if finding else []),
@@ -65,14 +69,37 @@ def _figures(quantized: "Quantized | None", checks: "ExportChecks") -> dict[str,
     }
 
 
-def _ranker(chosen: str | None, config: PipelineConfig) -> str:
-    """Return the run whose model is exported: the named one, or the last one that a trained model ranks."""
-    names = flow.rankers(config)
-    if not names:
+def chosen_model(named: str | None, force: bool, config: PipelineConfig, store: Store) -> tuple[str, "Choice | None"]:
+    """Return the run whose model is exported, and how dev compares the runs.
+
+    The run is the named one, else the one that dev chose, else the last one that a trained model ranks. A model that is
+    not better than the first stage on dev is refused unless `force` is set.
+    """
+    from rayrank.stages.choice import choose
+
+    rankers = flow.rankers(config)
+    if not rankers:
         raise ConfigError("No model can be exported: the configuration has no run of kind rerank; add one to runs.")
-    if chosen and chosen not in names:
-        raise ConfigError(f"--model {chosen} cannot be exported: choose a run of kind rerank: {', '.join(names)}.")
-    return chosen or names[-1]
+    if named and named not in rankers:
+        raise ConfigError(f"--model {named} cannot be exported: choose a run of kind rerank: {', '.join(rankers)}.")
+    choice = choose(config, store)
+    if choice is None:
+        return named or rankers[-1], None
+    models = {run: next((each for each in _all_read(run, config) if each in rankers), "") for run in choice.comparisons}
+    name = named or models.get(choice.name) or rankers[-1]
+    compared = [run for run, model in models.items() if model == name]
+    if compared and not force and not any(map(choice.is_better, compared)):
+        raise ConfigError(
+            f"{name} is not exported: {choice.finding()}; train it on more judged queries, or export it all the same "
+            f"with --force."
+        )
+    return name, choice
+
+
+def _all_read(run: str, config: PipelineConfig) -> list[str]:
+    """Return a run and the runs that it reads, directly or through others."""
+    run, settings, kind = flow.run_named(run, config)
+    return [run, *(each for source in kind.reads(settings) for each in _all_read(source, config))]
 
 
 def _about_loading(portable: bool) -> str:
@@ -111,11 +138,14 @@ def check_place(output: str) -> None:
 if __name__ == "__main__":
     options = parser(__doc__)
     options.add_argument("--output", required=True, metavar="DIR", help="a folder that is new or empty")
-    options.add_argument("--model", metavar="RUN", help="the run whose model is exported; default: the last rerank run")
+    options.add_argument("--model", metavar="RUN", help="the run whose model is exported; default: the best on dev")
+    options.add_argument(
+        "--force", action="store_true", help="export a model even if dev shows it is no better than its first stage"
+    )
     options.add_argument("--license", default="unknown", help="license for the model card; default %(default)s")
     arguments = options.parse_args()
     run_task(
         arguments,
-        lambda config, store: run(arguments.output, arguments.model, arguments.license, config, store),
+        lambda config, store: run(arguments.output, arguments.model, arguments.license, arguments.force, config, store),
         lambda config: check_place(arguments.output),
     )

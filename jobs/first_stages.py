@@ -1,4 +1,4 @@
-"""Compare first stages: what each one finds, what it costs, and whether retrieval or ranking loses the most.
+"""Compare first stages: what each one finds, what it costs, and how much MRR@10 is lost in retrieval and in ranking.
 
 Without --run these are candidates.first_stage, the first stages that it reads, and all others that exist on storage. A
 first stage that --run names is made if it is missing:

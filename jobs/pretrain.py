@@ -1,4 +1,4 @@
-"""Train the encoder on the corpus itself: masked words and next sentences."""
+"""Pre-train the encoder on the corpus with masked language modelling and next-sentence prediction."""
 
 from jobs.entry import parser, run_job
 

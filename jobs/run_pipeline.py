@@ -1,9 +1,12 @@
 """Run the whole flow, from a dataset to a re-ranker compared with BM25; artifacts that exist are reused."""
 
 import shlex
+from functools import partial
+from typing import Any
 
 from jobs.entry import Arguments, parser, run_job
 from rayrank.core import flow
+from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.progress import say
 
@@ -24,8 +27,26 @@ def whole(config: PipelineConfig) -> list[tuple[str, PipelineConfig]]:
     return [(node, each) for (node, _), each in wanted.items()]
 
 
-def next_steps(arguments: Arguments) -> list[str]:
-    """Return the commands that put the trained model behind an endpoint."""
+def next_steps(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
+    """Say which run dev chose and how to serve it, and return the choice."""
+    # Imported late: it loads SciPy, which takes a second, and a wrong option is reported before.
+    from rayrank.stages.choice import choose
+
+    choice = choose(config, store)
+    if choice is None:
+        say("\n".join(["next, to serve it:", *serving(arguments)]))
+        return {}
+    lines = [choice.finding()]
+    if choice.name == choice.first_stage:
+        lines.append("to get a better re-ranker: more judged training queries, or a larger encoder (encoder.name)")
+    else:
+        lines += ["next, to serve it:", *serving(arguments)]
+    say("\n".join(lines))
+    return {"choice": choice.facts()}
+
+
+def serving(arguments: Arguments) -> list[str]:
+    """Return the commands that put the chosen model behind an endpoint."""
     same = {"--preset": arguments.preset, "--dataset": arguments.dataset, "--storage": arguments.storage}
     given = [part for pair in {**same, "--config": arguments.config}.items() if pair[1] for part in pair]
     settings = [part for setting in arguments.set for part in ("--set", setting)]
@@ -40,5 +61,4 @@ if __name__ == "__main__":
     if arguments.until:
         run_job(arguments, lambda config: [(node, config) for node in flow.plan(arguments.until, config)])
     else:
-        run_job(arguments, whole)
-        say("\n".join(["next, to serve it:", *next_steps(arguments)]))
+        run_job(arguments, whole, after=partial(next_steps, arguments))

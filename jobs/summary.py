@@ -8,7 +8,7 @@ from rich.text import Text
 
 from rayrank.core.artifacts import Artifact
 from rayrank.measure.significance import Comparison, Interval
-from rayrank.reports.table import Row, difference_text, metrics_table, p_text
+from rayrank.reports.table import Row, difference_text, metrics_table, p_phrase
 
 # Counts of a stage that the summary shows; the manifest has all of them.
 SHOWN = (
@@ -91,6 +91,5 @@ def _headline(evaluations: list[dict[str, Any]]) -> str:
     metric = last["metric"]
     steps = " -> ".join(f"{facts['run']} {facts['metrics'][metric]['mean']:.4f}" for facts in evaluations)
     comparison = Comparison(**last["metrics"][metric]["comparison"])
-    p_value = p_text(comparison.p_value)
-    p_value = p_value if p_value.startswith("<") else f"= {p_value}"
-    return f"{metric}: {steps} ({difference_text(comparison)} over {last['baseline']}, p {p_value})"
+    against = f"{difference_text(comparison)} over {last['baseline']}, {p_phrase(comparison.p_value)}"
+    return f"{metric}: {steps} ({against})"

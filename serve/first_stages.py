@@ -103,7 +103,7 @@ def _dense(run: Artifact, settings: dict[str, Any]) -> Find:
     one_at_a_time = Lock()
 
     def find(query: str) -> pa.Table:
-        pieces = inputs.pieces(pa.table({"text": [query]})).cut(kept)
+        pieces = inputs.pieces(pa.table({"text": [query]})).truncate(kept)
         texts = PairTexts(inputs.prefixes, pieces, inputs.template)
         with one_at_a_time:
             vector = Embedder(encoder, texts)(np.array([QUERY]), np.zeros(1, np.int64))

@@ -174,7 +174,7 @@ class ServedModel:
         return Inputs(
             pairs=[(prefix, ids) for ids in passages],
             lengths=self._template.lengths(before, sizes).tolist(),
-            cut=np.flatnonzero(self._template.is_cut(before, sizes)).tolist(),
+            cut=np.flatnonzero(self._template.is_truncated(before, sizes)).tolist(),
             query_type=query_type,
         )
 

@@ -42,7 +42,7 @@ def halfway(config: PipelineConfig, trained: Path) -> PipelineConfig:
 
 
 def sizes(split: Split) -> int:
-    return sum(len(split.negatives(place)) for place in range(len(split.queries)))
+    return sum(len(split.negatives(index)) for index in range(len(split.queries)))
 
 
 def test_lists_lack_candidates_above_the_threshold_but_keep_every_positive(
@@ -140,7 +140,7 @@ def test_dev_queries_without_candidates_are_an_error_before_training(
     for file in tmp_path.glob("storage/search/*/dev/*.parquet"):
         file.unlink()
 
-    with pytest.raises(DatasetError, match="No dev query of the dataset demo has candidates"):
+    with pytest.raises(DatasetError, match="No judged dev query of the dataset demo has candidates"):
         start_pointwise(config, Store(str(tmp_path / "storage")))
 
 

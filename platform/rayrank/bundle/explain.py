@@ -111,7 +111,7 @@ def _read(bundle: Bundle, query: str, passage: str, kind: str | None) -> tuple[l
     cls = Piece(tokenizer.cls_token_id, tokenizer.cls_token, "special")
     known, rows = [cls, Piece(tokenizer.sep_token_id, tokenizer.sep_token, "special")], []
     for segment, text in (("type", kind), ("query", query), ("document", passage)):
-        found = encode.with_characters(text or "")
+        found = encode.with_offsets(text or "")
         rows.append(Ragged.of([range(len(known), len(known) + len(found.ids))]))
         found_pieces = zip(found.ids, found.tokens, found.offsets, strict=True)
         known += [Piece(piece_id, token, segment, *span) for piece_id, token, span in found_pieces]
@@ -124,7 +124,7 @@ def _read(bundle: Bundle, query: str, passage: str, kind: str | None) -> tuple[l
     if len(ids) == before + 1:
         raise ConfigError("The passage has no word pieces in the model's input: send a passage with text.")
     texts = PairTexts(Ragged.of([ids[:before]]), Ragged.of([ids[before:-1]]), template)
-    return pieces, texts, bool(template.is_cut(prefixes.lengths(), documents.lengths())[0])
+    return pieces, texts, bool(template.is_truncated(prefixes.lengths(), documents.lengths())[0])
 
 
 def _words(pieces: list[Piece], starts: Tensor, is_visible: Tensor, texts: list[str]) -> Iterator[Word]:

@@ -40,7 +40,7 @@ class PhaseConfig(Section):
     )
 
     @property
-    def pairs_per_example(self) -> int:
+    def inputs_per_example(self) -> int:
         """The largest number of encoder inputs in one example."""
         return 1
 
@@ -59,7 +59,7 @@ class TyperConfig(PhaseConfig):
 
 
 class PretrainConfig(PhaseConfig):
-    """Pre-training on the corpus with masked-word and next-sentence prediction."""
+    """Pre-training on the corpus with masked language modelling and next-sentence prediction."""
 
     enabled: bool = True
     length: int = Field(default=128, ge=16, description="maximum number of word pieces of an input")
@@ -97,23 +97,23 @@ class ListwiseConfig(PhaseConfig):
     negatives: int = Field(default=5, ge=1)
 
     @property
-    def pairs_per_example(self) -> int:
+    def inputs_per_example(self) -> int:
         return self.positives + self.negatives
 
 
 class TrainDenseConfig(PhaseConfig):
-    """The bi-encoder of the dense first stage, trained to place each training query's answer above other passages."""
+    """The bi-encoder of the dense first stage, trained to score a query's relevant passage above other passages."""
 
     epochs: int = Field(default=4, ge=1)
     batch_size: int = Field(
-        default=128, ge=2, description="queries per batch; the answer of each is a negative for the others"
+        default=128, ge=2, description="queries per batch; the relevant passage of each is a negative for the others"
     )
     lr: float = Field(default=5e-5, gt=0)
     first_stage: str = Field(
-        default="bm25", description="the run that gives more negatives, besides the answers in the batch"
+        default="bm25", description="the run whose candidates are hard negatives, besides the in-batch negatives"
     )
-    negatives: int = Field(default=1, ge=0, description="candidates of that run per query")
-    temperature: float = Field(default=0.05, gt=0, description="cosines are divided by it before the softmax")
+    negatives: int = Field(default=1, ge=0, description="hard negatives per query")
+    temperature: float = Field(default=0.05, gt=0, description="dot products are divided by it before the softmax")
     noise_run: str = Field(
         default="",
         description="a run that has scored these candidates; the noise filter uses its scores. If empty, nothing is "
@@ -128,7 +128,7 @@ class TrainDenseConfig(PhaseConfig):
     )
 
     @property
-    def pairs_per_example(self) -> int:
+    def inputs_per_example(self) -> int:
         return 2 + self.negatives
 
 
@@ -149,7 +149,7 @@ class DeepCtConfig(PhaseConfig):
 
 
 class Doc2QueryConfig(PhaseConfig):
-    """doc2query: queries that a sequence-to-sequence model writes for each passage, indexed with it."""
+    """doc2query: queries that a sequence-to-sequence model generates for each passage, indexed with it."""
 
     model: str = Field(
         default="t5-base", description="a hub name, a folder, or scratch: a small T5 with the corpus's word pieces"
@@ -159,6 +159,6 @@ class Doc2QueryConfig(PhaseConfig):
     epochs: int = Field(default=3, ge=1)
     length: int = Field(default=512, ge=16, description="maximum number of word pieces of a passage")
     query_length: int = Field(default=64, ge=4, description="maximum number of word pieces of a query")
-    queries: int = Field(default=10, ge=1, description="queries written for each passage")
+    queries: int = Field(default=10, ge=1, description="queries generated for each passage")
     top_k: int = Field(default=10, ge=1, description="the next piece is drawn from this many most likely ones")
     fingerprint: str = Field(default="", description="digest of the model's folder, filled in when a job starts")

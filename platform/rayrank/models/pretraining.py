@@ -1,4 +1,4 @@
-"""The encoder with the two heads of BERT's pre-training: masked-word prediction and next-sentence prediction."""
+"""The encoder with the two heads of BERT's pre-training: masked language modelling and next-sentence prediction."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from rayrank.models.batches import PackedBatch, PaddedBatch
 from rayrank.models.encoder import Encoder, check_length, load_encoder, quiet
 
 IGNORED = -100
-"""The label of positions that the masked-word loss ignores, torch's default `ignore_index`."""
+"""The label that losses ignore, torch's default `ignore_index`."""
 
 NEXT = 0
 """The index of the next-sentence class `B follows A`, as in BERT's checkpoints."""
@@ -78,7 +78,7 @@ def _embeddings(encoder: Encoder) -> Tensor:
 
 
 def build(config: PipelineConfig, words: NDArray[np.int8] | None) -> PretrainingModel:
-    """Return the model to pre-train: the checkpoint's encoder, with its heads or new ones where it has none."""
+    """Return the model to pre-train: the checkpoint's encoder, with its heads, or with random ones if it has none."""
     encoder = load_encoder(config.encoder, words, config.strm)
     _check(encoder, config)
     model = PretrainingModel(encoder)

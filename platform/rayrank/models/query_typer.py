@@ -86,7 +86,7 @@ def load_typer(artifact: Artifact, device: str | None = None) -> QueryTyper:
     tokenizer = load_tokenizer(artifact.local("tokenizer"))
     query_pieces = artifact.manifest["config"]["text"]["query_pieces"]
     encode = PieceEncoder(tokenizer.backend_tokenizer.to_str(), query_pieces)
-    template = Template.of_queries(tokenizer, query_pieces)
+    template = Template.of_one_text(tokenizer, query_pieces)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     types = list(artifact.read_json(NAMES))
     return QueryTyper(artifact, model.to(device), types, encode, template)

@@ -28,7 +28,7 @@ def sample(
     states = encode(input_ids=passages.ids, attention_mask=passages.attention_mask).last_hidden_state
     states, mask = states.repeat_interleave(count, 0), passages.attention_mask.repeat_interleave(count, 0)
     given = torch.tensor(template.prompt, device=mask.device).expand(len(mask), -1)
-    longest = template.query_length + len(template.after)
+    longest = template.query_length + len(template.suffix_ids)
     written = torch.full((len(mask), longest), template.pad_id, device=mask.device)
     # The batch loses the rows whose text has ended; `rows` says where in `written` those that are left belong.
     rows, cache = torch.arange(len(mask), device=mask.device), None

@@ -69,6 +69,12 @@ def difference_text(comparison: Comparison) -> str:
     return f"{comparison.difference:+.4f} [{comparison.low:+.4f}, {comparison.high:+.4f}]"
 
 
+def p_phrase(p_value: float) -> str:
+    """Return a p value for a sentence: `p < 0.001` or `p = 0.042`."""
+    text = p_text(p_value)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
+
+
 def p_text(p_value: float) -> str:
     """Return a p value with three decimals, or as `< 0.001`."""
     return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"

@@ -1,1 +1,1 @@
-"""First-stage retrieval: search in a Lucene index."""
+"""First-stage retrieval: BM25 in a Lucene index, and exact or approximate search of vectors."""

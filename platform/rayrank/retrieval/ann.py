@@ -11,24 +11,24 @@ from rayrank.core.progress import log
 from rayrank.retrieval.dense import Found, Vectors, exact_search
 
 PER_CLUSTER = 64
-"""Vectors of the sample that clusters are found on, per cluster: faiss asks for 39 to 256."""
+"""Vectors per cluster in the sample that k-means is trained on; faiss recommends 39 to 256."""
 
 DEPTH = 100
-"""Recall is measured among so many passages."""
+"""The recall of approximate search is measured against this many best passages of exact search."""
 
 SAME_SCORE = 1e-5
 """Relative difference up to which two scores are equal: faiss and torch add products in different orders."""
 
 
 class Built(NamedTuple):
-    """An index in memory, and what is to be known of it."""
+    """An index in memory, and facts about it for the manifest."""
 
     index: Any
     facts: dict[str, Any]
 
 
 def build(blocks: Callable[[], Iterable[Vectors]], count: int, queries: Vectors, recall: float) -> Built:
-    """Return an index of all vectors that finds `recall` of the exact top 100 of some queries.
+    """Return an index that finds at least a share `recall` of the exact top 100, on average over `queries`.
 
     `blocks` is called once for each pass over the vectors: to sample, to add, and to search exactly.
     """
@@ -36,7 +36,7 @@ def build(blocks: Callable[[], Iterable[Vectors]], count: int, queries: Vectors,
     sample = _sample(blocks(), count, min(count, PER_CLUSTER * clusters))
     dimension = sample.shape[1]
     quantizer = faiss.IndexFlatIP(dimension)
-    # float16, as the vectors are stored: what is found has its exact score.
+    # The index keeps vectors as float16, as they are stored, so the scores of found passages are exact.
     index = faiss.IndexIVFScalarQuantizer(
         quantizer, dimension, clusters, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT, False
     )
@@ -66,7 +66,7 @@ def recall_of(found: Found, exact: Found) -> float:
 
 
 def _probes(index: Any, queries: Vectors, exact: Found, recall: float) -> tuple[int, float]:
-    """Return the fewest clusters, doubled from one on, that reach the recall, and the recall itself."""
+    """Return how many clusters to read, the smallest power of two that reaches `recall`, and the recall reached."""
     probes = 1
     while True:
         reached = recall_of(search(index, queries, exact.scores.shape[1], probes), exact)

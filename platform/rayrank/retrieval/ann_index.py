@@ -17,13 +17,13 @@ SAMPLE = 1000
 """Queries on which the recall of approximate search is measured."""
 
 FACTS = "ann.json"
-"""Facts of the finished index, among them the folder that it lies in."""
+"""The file with facts about the finished index, among them its folder."""
 
 FILE = "passages.faiss"
 
 
 def make_index(run: Artifact, vectors: Artifact, recall: float) -> dict[str, Any]:
-    """Store an approximate index of the passages' vectors with a run, unless it is there, and return its facts."""
+    """Return facts about the approximate index of a run; build it from the passages' vectors if it is missing."""
     if run.exists(FACTS):
         return run.read_json(FACTS)  # type: ignore[no-any-return]
     shards = vectors.manifest["shards"]
@@ -45,7 +45,7 @@ def make_index(run: Artifact, vectors: Artifact, recall: float) -> dict[str, Any
 
 
 def open_index(run: Artifact, facts: dict[str, Any]) -> Callable[[Vectors, int], Found]:
-    """Return a function from queries and a depth to what the stored index finds; the file is mapped into memory."""
+    """Open the stored index, mapped into memory; return a function that searches it for (queries, depth)."""
     path = Path(run.local(facts["folder"])) / FILE
     index: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
     return lambda queries, depth: ann.search(index, queries, depth, facts["probes"])

@@ -16,8 +16,7 @@ from rayrank.core.records import CANDIDATES
 Vectors = NDArray[np.float16] | NDArray[np.float32]
 
 SCORES_AT_ONCE = 1 << 26
-"""Scores of one matrix product, a quarter of a GB as float32: so much memory a block of passages takes, whatever the
-number of queries and passages."""
+"""Maximum number of scores per matrix product, 256 MB as float32: queries are split into slices accordingly."""
 
 
 class Found(NamedTuple):
@@ -36,19 +35,19 @@ def read_vectors(artifact: Artifact, name: str) -> tuple[pa.ChunkedArray, Vector
 
 
 def exact_search(queries: Vectors, blocks: Iterable[Vectors], depth: int, device: str | None = None) -> Found:
-    """Return the exact top `depth` of all passages, which come in blocks; one block is in memory at a time.
+    """Return the exact top `depth` passages of each query; passages are read in blocks, one in memory at a time.
 
-    Products are summed in float32. Equal scores are ordered by row, but which of them is cut is arbitrary.
+    Products are summed in float32. Equal scores are ordered by row; which of them are in the top `depth` is arbitrary.
     """
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    asked = torch.from_numpy(queries).to(place).float()
-    best = torch.full((len(queries), 0), -torch.inf, device=place)
-    rows = torch.zeros((len(queries), 0), dtype=torch.int64, device=place)
+    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    query_vectors = torch.from_numpy(queries).to(target).float()
+    best = torch.full((len(queries), 0), -torch.inf, device=target)
+    rows = torch.zeros((len(queries), 0), dtype=torch.int64, device=target)
     start = 0
     for block in blocks:
-        passages = torch.from_numpy(block).to(place).float()
+        passages = torch.from_numpy(block).to(target).float()
         parts = [
-            _merged(asked[part], passages, start, (best[part], rows[part]), depth)
+            _merged(query_vectors[part], passages, start, (best[part], rows[part]), depth)
             for part in _slices(len(queries), max(1, SCORES_AT_ONCE // max(1, len(block))))
         ]
         if parts:
@@ -61,7 +60,7 @@ def _merged(
     queries: Tensor, passages: Tensor, start: int, before: tuple[Tensor, Tensor], depth: int
 ) -> tuple[Tensor, Tensor]:
     """Return the best of what was found before and of one more block, whose first row is `start`."""
-    # TF32 would round the products to ten bits, and swap neighbours.
+    # In full float32, torch's default: TF32 would round both factors to 10 bits and swap passages of similar scores.
     scores = queries @ passages.T
     scores, rows = scores.topk(min(depth, len(passages)), dim=1)
     scores, rows = torch.cat([before[0], scores], 1), torch.cat([before[1], rows + start], 1)
@@ -85,7 +84,7 @@ class VectorIndex:
         approximate: Callable[[Vectors, int], Found] | None = None,
         in_memory: bool = False,
     ) -> None:
-        """Open the vectors; `approximate` searches an index of them instead.
+        """Open the vectors; `approximate`, if given, is called instead of an exact search.
 
         `in_memory` keeps all vectors as float32, for exact search with one query at a time.
         """
@@ -107,7 +106,7 @@ class VectorIndex:
     def candidates(self, query_ids: pa.Array, queries: Vectors, depth: int) -> pa.Table:
         """Return the passages with the largest dot products with each query's vector, best first."""
         scores, rows = self._search(queries, depth)
-        # An approximate index may find fewer.
+        # An approximate index may find fewer than `depth` passages; the missing rows are -1.
         present = rows >= 0
         ranks = np.broadcast_to(np.arange(1, rows.shape[1] + 1, dtype=np.int32), rows.shape)
         of_query = np.repeat(np.arange(len(rows)), present.sum(1))

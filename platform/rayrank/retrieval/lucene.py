@@ -96,7 +96,7 @@ class Indexer:
 
 
 class Rm3(NamedTuple):
-    """RM3's parameters: words per passage, passages, and the weight of the original query."""
+    """RM3's parameters: expansion terms, feedback passages, and the weight of the original query."""
 
     terms: int = 10
     passages: int = 10
@@ -123,7 +123,7 @@ class Searcher:
             # than a-z and 0-9 expand no query (True), as in Anserini's own experiments.
             terms, passages, weight = ranking.rm3
             self._searcher.set_rm3(None, terms, passages, weight, False, True)
-        # Lucene refuses queries of more than 1,024 words by default.
+        # By default Lucene refuses queries of more than 1,024 clauses, one per term.
         java("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(1 << 20)
         self._depth = ranking.depth
         self._json = java("com.fasterxml.jackson.databind.ObjectMapper")()

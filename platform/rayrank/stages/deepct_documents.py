@@ -70,7 +70,7 @@ class DocumentWriter(PartitionWorker):
     def __init__(self, artifact: Artifact, config: PipelineConfig, store: Store, threads: int) -> None:
         self._artifact, self._corpus = artifact, store.require("corpus", config)
         self._scale, template = config.deepct.scale, template_of(config, store)
-        self._room = template.query_length
+        self._max_pieces = template.query_length
         # Cached, because the slices of a file come one after another.
         self._file = lru_cache(maxsize=1)(self._read)
         self._encoder = PieceEncoder(tokenizer_of(config, store).backend_tokenizer.to_str(), ALL_PIECES)
@@ -89,7 +89,7 @@ class DocumentWriter(PartitionWorker):
     def make(self, item: dict[str, Any]) -> dict[str, Any]:
         table = self._file(item["shard"]).slice(item["start"], item["count"])
         texts = table["text"].to_pylist()
-        aligned = align(texts, self._encoder, self._room)
+        aligned = align(texts, self._encoder, self._max_pieces)
         weights = self._device.submit(self._weigh, aligned.windows).result()
         documents, facts = documents_of(texts, aligned, weights, self._scale)
         stored = pa.table([table["passage_id"], pa.array(documents, pa.large_string())], schema=DOCUMENTS)

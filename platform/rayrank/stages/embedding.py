@@ -92,7 +92,7 @@ class TextEmbedder(PartitionWorker):
         table = table.slice(item["start"], item["count"]).combine_chunks()
         pieces: Windows = self._inputs.pieces(table)
         if kind == "queries":
-            pieces = pieces.cut(self._query_pieces)
+            pieces = pieces.truncate(self._query_pieces)
         texts = PairTexts(self._inputs.prefixes, pieces, self._inputs.template)
         rows = np.arange(len(table))
         found = Embedder(self._encoder, texts)(np.full(len(rows), QUERY if kind == "queries" else PASSAGE), rows)

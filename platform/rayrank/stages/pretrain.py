@@ -1,4 +1,4 @@
-"""Pretrain: an encoder trained on masked words and next sentences of the corpus, without judgments."""
+"""Pretrain: an encoder trained on the corpus alone, by masked language modelling and next-sentence prediction."""
 
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig

@@ -15,7 +15,7 @@ from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.prepare import quantize_to_fp8, to_bfloat16
 from rayrank.models.inference.scorer import Scorer
 from rayrank.models.reranker import Reranker
-from rayrank.training.data import hold_out, inputs_of, read_candidates
+from rayrank.training.data import inputs_of, read_candidates
 from rayrank.training.phases.fine_tuning import dev_metric
 
 MAX_LOSS = 0.005
@@ -58,9 +58,8 @@ def quantize(model: Reranker, config: PipelineConfig, store: Store) -> Quantized
     candidates, backend = store.require("candidates", config), config.scorer.backend
     graph = int8(onnx_graph(model)) if backend == "onnx-int8" else None
     original, quantized = (model, model) if graph else _bfloat16_and_fp8(model)
-    splits = {split: read_candidates(candidates, split) for split in ("train", "dev")}
-    inputs = inputs_of(config, store, splits)
-    dev = hold_out(inputs.data.splits, config.training.dev_queries)["dev"]
+    inputs = inputs_of(config, store, {"dev": read_candidates(candidates, "dev")})
+    dev = inputs.data.splits["dev"].sample(config.training.dev_queries)
     texts, measure = inputs.texts, Measure.of(config)
     scorers = Scorer(original, texts), OnnxScorer(graph, texts) if graph else Scorer(quantized, texts)
     before, after = (dev_metric(inputs.data, dev, scorer, measure) for scorer in scorers)

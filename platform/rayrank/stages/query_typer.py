@@ -12,8 +12,8 @@ from rayrank.data.labelled_questions import Labelled, read_labelled, type_names
 from rayrank.models.query_typer import NAMES
 from rayrank.stages.training import train
 from rayrank.text.pieces import PieceEncoder, load_tokenizer, save_tokenizer
-from rayrank.training.phases import query_types
-from rayrank.training.phases.query_types import QUESTIONS
+from rayrank.training.phases import query_typer
+from rayrank.training.phases.query_typer import QUESTIONS
 
 
 def run(config: PipelineConfig, store: Store) -> Artifact:
@@ -24,7 +24,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     types = type_names([row.query_type for row in rows], _source(config))
     _write_questions(store.artifact("query_typer", config), config, rows, types)
     counts = dict(Counter(row.query_type for row in rows).most_common())
-    return train(query_types, config, store, num_questions=len(rows), types=counts)
+    return train(query_typer, config, store, num_questions=len(rows), types=counts)
 
 
 def _write_questions(artifact: Artifact, config: PipelineConfig, rows: list[Labelled], types: list[str]) -> None:

@@ -38,14 +38,15 @@ def _examples(config: PipelineConfig, store: Store) -> pa.Table:
     queries = _training_queries(corpus, config.dataset.relevant_from)
     tokenizer = tokenizer_of(config, store)
     encoder = PieceEncoder(tokenizer.backend_tokenizer.to_str(), ALL_PIECES)
-    room, shards = template_of(config, store).query_length, corpus.manifest["shards"]
+    max_pieces, shards = template_of(config, store).query_length, corpus.manifest["shards"]
     answers, tables, num_passages = pa.array(list(queries), pa.string()), [], 0
     with progress("deepct: targets", len(shards), "shards") as advance:
         for shard in shards:
             for batch in corpus.batches(shard, ["passage_id", "text"], rows=ROWS):
                 found = batch.filter(pc.is_in(batch.column(0), value_set=answers))
                 answered = [queries[passage_id] for passage_id in found.column(0).to_pylist()]
-                tables.append(windows_with_targets(found.column(1).to_pylist(), answered, encoder, room, num_passages))
+                texts = found.column(1).to_pylist()
+                tables.append(windows_with_targets(texts, answered, encoder, max_pieces, num_passages))
                 num_passages += len(found)
             advance(1)
     table = pa.concat_tables(tables)
@@ -71,10 +72,10 @@ def _training_queries(corpus: Artifact, relevant_from: int) -> dict[str, list[st
 
 
 def windows_with_targets(
-    passages: list[str], queries: list[list[str]], encoder: PieceEncoder, room: int, first_number: int = 0
+    passages: list[str], queries: list[list[str]], encoder: PieceEncoder, max_pieces: int, first_number: int = 0
 ) -> pa.Table:
     """Return the windows of passages that hold a word, each with its passage's number and a target for each piece."""
-    aligned = align(passages, encoder, room)
+    aligned = align(passages, encoder, max_pieces)
     targets = np.full(len(aligned.windows.values), NO_WORD, np.float32)
     for words, firsts, answered in zip(aligned.words, aligned.firsts, queries, strict=True):
         # Where one piece begins two words, which WordPiece never does, the more frequent word decides.

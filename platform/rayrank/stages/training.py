@@ -56,9 +56,11 @@ def train(
             return done
         started = time.monotonic()
         start_ray()
+        settings = phase.settings(config)
         trained = train_phase(
             partial(phase.start, config, store),
-            phase.settings(config),
+            settings,
+            section=next(name for name, value in config if value is settings),
             training=config.training,
             resources=config.resources,
             artifact=artifact,
@@ -90,7 +92,7 @@ def _check_fit(config: PipelineConfig, base: PreTrainedModel, reads_pairs: bool)
             f"in both."
         )
     texts, inputs = config.text, config.input
-    # The endpoint cuts texts by `input` alone: without these checks its inputs could be longer than in training.
+    # The endpoint truncates texts by `input` alone: without these checks its inputs could be longer than in training.
     if inputs.query_length > texts.query_pieces:
         raise ConfigError(
             f"input.query_length={inputs.query_length} cannot be used: the corpus keeps text.query_pieces="

@@ -1,1 +1,1 @@
-"""Text as word pieces."""
+"""Text: word pieces and words, sentences, terms, query types by rule, and the layout of model inputs."""

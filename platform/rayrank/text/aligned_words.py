@@ -11,11 +11,11 @@ from rayrank.text.ragged import Ragged, Rows
 from rayrank.text.terms import word_spans
 
 ALL_PIECES = 1 << 20
-"""Word pieces of a text that are read at most, which is all of them in any passage."""
+"""Maximum number of word pieces read of a text, more than any passage has."""
 
 
 class AlignedTexts(NamedTuple):
-    """The pieces of several texts, cut into windows, and their words as the texts spell them."""
+    """The pieces of several texts, split into windows, and their words as the texts spell them."""
 
     windows: Ragged
     """Consecutive windows; those of a text follow each other and hold all of its pieces."""
@@ -27,16 +27,16 @@ class AlignedTexts(NamedTuple):
     """For each text the first pieces of its words, as positions in `windows.values`."""
 
 
-def align(texts: Sequence[str], encoder: PieceEncoder, room: int) -> AlignedTexts:
-    """Return texts in windows of at most `room` pieces, which begin where a word begins."""
+def align(texts: Sequence[str], encoder: PieceEncoder, max_pieces: int) -> AlignedTexts:
+    """Return texts in windows of at most `max_pieces` pieces; only a word longer than a window is split."""
     ids: list[list[int]] = []
     bounds, of_text, words, firsts = [0], [], [], []
-    for number, (text, encoding) in enumerate(zip(texts, encoder.batch_with_characters(texts), strict=True)):
+    for number, (text, encoding) in enumerate(zip(texts, encoder.batch_with_offsets(texts), strict=True)):
         found, first = _words_and_pieces(text, encoding)
         begin = bounds[-1]
-        cuts = _cuts(first, len(encoding), room)
-        bounds += [begin + cut for cut in cuts]
-        of_text += [number] * len(cuts)
+        ends = _window_ends(first, len(encoding), max_pieces)
+        bounds += [begin + end for end in ends]
+        of_text += [number] * len(ends)
         words.append(found)
         firsts.append(begin + first)
         ids.append(encoding.ids)
@@ -54,13 +54,13 @@ def _words_and_pieces(text: str, encoding: Encoding) -> tuple[list[str], Rows]:
     return [text[start:stop] for start, stop in spans[has_piece].tolist()], firsts[has_piece]
 
 
-def _cuts(firsts: Rows, num_pieces: int, room: int) -> list[int]:
-    """Return where each window ends: before the last word that does not fit whole, or at the text's end."""
-    cuts: list[int] = []
+def _window_ends(firsts: Rows, num_pieces: int, max_pieces: int) -> list[int]:
+    """Return where each window ends: before the first word that does not fit whole, or at the text's end."""
+    ends: list[int] = []
     begin = 0
-    while num_pieces - begin > room:
-        word = int(np.searchsorted(firsts, begin + room, side="right")) - 1
-        # A word that is longer than a window is cut.
-        begin = int(firsts[word]) if word >= 0 and firsts[word] > begin else begin + room
-        cuts.append(begin)
-    return [*cuts, num_pieces] if num_pieces else []
+    while num_pieces - begin > max_pieces:
+        word = int(np.searchsorted(firsts, begin + max_pieces, side="right")) - 1
+        # A word that is longer than a window is split.
+        begin = int(firsts[word]) if word >= 0 and firsts[word] > begin else begin + max_pieces
+        ends.append(begin)
+    return [*ends, num_pieces] if num_pieces else []

@@ -1,4 +1,4 @@
-"""Word pieces: text is tokenised once, here, and travels as int32 ids afterwards."""
+"""Tokenisation: texts become int32 ids of word pieces here; other modules work on the ids."""
 
 import re
 import tempfile
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 def load_tokenizer(name: str, key: str = "text.tokenizer") -> "PreTrainedTokenizerFast":
     """Return the tokenizer of a name or folder; errors name the setting `key`."""
-    place = locate(name, key=key)
+    found = locate(name, key=key)
     # Imported late: transformers loads torch, which takes seconds, and mistakes in a dataset are reported before.
     from transformers import PreTrainedTokenizerFast
 
     try:
-        tokenizer = _pretrained(place)
+        tokenizer = _pretrained(found)
     except Exception as error:  # the parsers of broken files raise many kinds of errors
         reason = str(error).strip().split("\n")[0].rstrip(".: ") or type(error).__name__
         raise ConfigError(
-            f"{key}={name} cannot be loaded: {reason}; name a folder on disk, or a model the hub serves."
+            f"{key}={name} cannot be loaded: {reason}; name a folder on disk, or a model on the Hugging Face hub."
         ) from None
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ConfigError(f"{key}={name} has no fast (tokenizer.json) form: choose a model that has.")
@@ -40,19 +40,19 @@ def load_tokenizer(name: str, key: str = "text.tokenizer") -> "PreTrainedTokeniz
     return tokenizer
 
 
-def _pretrained(place: str) -> Any:
+def _pretrained(name: str) -> Any:
     from huggingface_hub import model_info
     from transformers import AutoTokenizer
 
     try:
-        # Local files are enough, so that many workers do not all ask the hub.
-        return AutoTokenizer.from_pretrained(place, local_files_only=True)
+        # Local files are tried first, so that many workers do not all ask the hub.
+        return AutoTokenizer.from_pretrained(name, local_files_only=True)
     except (OSError, ValueError):
-        if Path(place).is_dir():
+        if Path(name).is_dir():
             raise
     # transformers retries an unreachable hub for most of a minute; this request is made once.
-    model_info(place, timeout=10)
-    return AutoTokenizer.from_pretrained(place)
+    model_info(name, timeout=10)
+    return AutoTokenizer.from_pretrained(name)
 
 
 def save_tokenizer(tokenizer: "PreTrainedTokenizerFast", artifact: Artifact) -> None:
@@ -65,11 +65,11 @@ def save_tokenizer(tokenizer: "PreTrainedTokenizerFast", artifact: Artifact) -> 
 
 
 LONGEST_WORD = 256
-"""Maximum characters of a word; a text is read up to as many such words as it may have pieces."""
+"""Maximum characters of a word when a long text is cut to its first words; a longer word counts as several."""
 
 
 class PieceEncoder:
-    """Turns texts into ids without special tokens, on every core it is given."""
+    """Turns texts into ids without special tokens; a batch is tokenised on all cores in parallel."""
 
     def __init__(self, tokenizer: str, max_pieces: int) -> None:
         """Take the content of a tokenizer.json, so that workers need neither transformers nor torch."""
@@ -92,12 +92,12 @@ class PieceEncoder:
         flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int32, count=int(offsets[-1]))
         return pa.LargeListArray.from_arrays(offsets, flat)
 
-    def with_characters(self, text: str) -> Encoding:
-        """Return the same ids of one text, each with its token and its character positions."""
+    def with_offsets(self, text: str) -> Encoding:
+        """Return the ids of one text as `__call__` does, each with its token and its character offsets."""
         return self._backend.encode(self._cut(text), add_special_tokens=False)
 
-    def batch_with_characters(self, texts: Sequence[str]) -> list[Encoding]:
-        """Return the ids of many texts, each with its token and its character positions."""
+    def batch_with_offsets(self, texts: Sequence[str]) -> list[Encoding]:
+        """Return the ids of many texts, each with its token and its character offsets."""
         return self._backend.encode_batch([self._cut(text) for text in texts], add_special_tokens=False)
 
     def _cut(self, text: str) -> str:

@@ -53,18 +53,18 @@ _PICKS = re.compile(
 
 
 def predict(texts: Sequence[str], abbreviation: bool = False) -> list[str]:
-    """Return the type of every query; without `abbreviation` a question about one counts as a description."""
-    kinds = [_kind(text) for text in texts]
-    return kinds if abbreviation else [DEFAULT if kind == "abbreviation" else kind for kind in kinds]
+    """Return the type of every query; without `abbreviation`, queries of that type get the type description."""
+    types = [_query_type(text) for text in texts]
+    return types if abbreviation else [DEFAULT if each == "abbreviation" else each for each in types]
 
 
-def _kind(text: str) -> str:
+def _query_type(text: str) -> str:
     if _ACRONYM.match(text[:_LONGEST]) and not text.isupper():
         return "abbreviation"
     question = _normalise(text)
     for rule in RULES:
         if rule.pattern.search(question):
-            return rule.kind
+            return rule.query_type
     if command := _COMMAND.match(question):
         return _described(question[command.end() :].split(), definite=True)
     if asked := _ASKED.search(question):
@@ -72,7 +72,7 @@ def _kind(text: str) -> str:
         if verb := _BE.match(rest):
             return _described(rest[verb.end() :].split())
         return _named(_SORT.sub("", rest).split())
-    return _noun_kind(_phrase(question.split(), verbs=False)) or DEFAULT
+    return _noun_type(_phrase(question.split(), verbs=False)) or DEFAULT
 
 
 def _normalise(text: str) -> str:
@@ -95,7 +95,7 @@ def _named(words: list[str]) -> str:
         # "what country's flag" asks for the country, "what children's book" for the book.
         if owner[-1:] not in (["children"], ["men"], ["women"], ["world"]):
             phrase = owner
-    return _noun_kind(phrase) or "entity"
+    return _noun_type(phrase) or "entity"
 
 
 def _described(words: list[str], definite: bool = False) -> str:
@@ -108,12 +108,12 @@ def _described(words: list[str], definite: bool = False) -> str:
         definite = True
     if "'s" in phrase:
         return _owned(phrase)
-    kind = _noun_kind(phrase)
+    noun_type = _noun_type(phrase)
     indefinite = phrase[:1] in (["a"], ["an"]) and not rest
     picked = definite or (not indefinite and _PICKS.search(" ".join(phrase)) is not None)
-    attribute = kind in ("numeric", "description") and phrase[0] == "the"
-    if kind and (picked or rest or attribute or phrase[0] in _OWNERS):
-        return kind
+    attribute = noun_type in ("numeric", "description") and phrase[0] == "the"
+    if noun_type and (picked or rest or attribute or phrase[0] in _OWNERS):
+        return noun_type
     return "entity" if picked else DEFAULT
 
 
@@ -121,17 +121,20 @@ def _owned(phrase: list[str]) -> str:
     """Return the type of "Michael Jackson's PHRASE"; a name is of the type of its owner."""
     *owners, thing = [part.split() for part in " ".join(phrase).split("'s")]
     if thing[-1:] in (["name"], ["names"], ["nickname"]):
-        return _noun_kind(owners[-1]) or "person"
-    return _noun_kind(thing) or "entity"
+        return _noun_type(owners[-1]) or "person"
+    return _noun_type(thing) or "entity"
 
 
 def _phrase(words: list[str], verbs: bool = True) -> list[str]:
-    """Return the leading noun phrase: all words up to the first outside it; keyword queries have no `verbs`."""
+    """Return the leading noun phrase, which ends before a preposition, an auxiliary verb, a pronoun or a new phrase.
+
+    With `verbs` it also ends before a verb that follows a known noun; the words of a keyword query are no verbs.
+    """
     noun = False
     for position, word in enumerate(words):
         if word in _BREAKS or (position and word in _STARTS) or (noun and verbs and _ends(word)):
             return words[:position]
-        noun = noun or _noun_kind([word]) is not None
+        noun = noun or _noun_type([word]) is not None
     return words
 
 
@@ -139,10 +142,10 @@ def _ends(word: str) -> bool:
     """Return whether a word behind a known noun is a verb or joins the next phrase."""
     if word in _JOINS or word in _VERBS:
         return True
-    return _VERB_ENDING.match(word) is not None and _noun_kind([word]) is None
+    return _VERB_ENDING.match(word) is not None and _noun_type([word]) is None
 
 
-def _noun_kind(words: Sequence[str]) -> str | None:
+def _noun_type(words: Sequence[str]) -> str | None:
     """Return the type of the last word that is a noun of a known type, in the singular or the plural."""
     for word in reversed(words):
         for plural, singular in _PLURALS:

@@ -1,4 +1,4 @@
-"""Rows of ids of any length that share one array, so that whole corpora are cut, joined and copied without a loop."""
+"""Rows of ids of any length that share one array: whole corpora are truncated, joined and copied without a loop."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Windows:
         return self.values[self.starts[row] : self.stops[row]]
 
     def __add__(self, other: "Windows") -> "Windows":
-        """Return these rows and then those, with a copy of the ids between each side's first start and last stop."""
+        """Return the rows of `self` and then those of `other`, over a copy of their ids."""
         parts = [self._trimmed(), other._trimmed()]
         size = len(parts[0].values)
         return Windows(
@@ -43,8 +43,8 @@ class Windows:
         """Return some rows, over the same array."""
         return Windows(self.values, self.starts[rows], self.stops[rows])
 
-    def cut(self, lengths: Rows | int) -> "Windows":
-        """Return rows without the ids beyond a length, over the same array."""
+    def truncate(self, lengths: Rows | int) -> "Windows":
+        """Return the rows truncated to a length, or each to its own length, over the same array."""
         return Windows(self.values, self.starts, np.minimum(self.stops, self.starts + lengths))
 
     def flat(self) -> Ids:
@@ -67,7 +67,7 @@ class Ragged(Windows):
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int] | Ids]) -> "Ragged":
-        """Return rows given one by one."""
+        """Return the rows of a sequence, copied into one array."""
         values = np.concatenate([np.asarray(row, np.int32) for row in rows] or [np.empty(0, np.int32)])
         return cls(values, np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64))
 
@@ -84,20 +84,20 @@ class Ragged(Windows):
 
 
 def join(*parts: Windows | int) -> Ragged:
-    """Return rows made of one row of every part, in this order; a part that is a single id is the same in all rows."""
+    """Concatenate the parts row by row; a part that is a single id is repeated in every row."""
     (num_rows,) = {len(part) for part in parts if isinstance(part, Windows)}
     if num_rows == 1:
         # One row, as for the query of a request: ten times faster than the general case below.
         return Ragged.of([np.concatenate([part[0] if isinstance(part, Windows) else (part,) for part in parts])])
     lengths = [part.lengths() if isinstance(part, Windows) else np.ones(num_rows, np.int64) for part in parts]
     offsets = np.concatenate([[0], np.cumsum(sum(lengths))])
-    values, places = np.empty(offsets[-1], np.int32), offsets[:-1]
+    values, starts = np.empty(offsets[-1], np.int32), offsets[:-1]
     for part, sizes in zip(parts, lengths, strict=True):
         if isinstance(part, Windows):
-            values[_positions(places, sizes)] = part.flat()
+            values[_positions(starts, sizes)] = part.flat()
         else:
-            values[places] = part
-        places = places + sizes
+            values[starts] = part
+        starts = starts + sizes
     return Ragged(values, offsets)
 
 

@@ -24,7 +24,7 @@ class SentenceInputs(NamedTuple):
 
     template: Template
     prefixes: Ragged
-    """`[CLS]` and the pieces of the prefix of queries, then of passages."""
+    """Two rows, for queries and for passages: `[CLS]` and the pieces of the prefix."""
     encode: PieceEncoder | None
     """Turns texts into ids where the corpus's own ids are of another vocabulary; None if they can be used."""
 
@@ -32,7 +32,7 @@ class SentenceInputs(NamedTuple):
     def of(
         cls, tokenizer_name: str, corpus_tokenizer: str | None, prefixes: Sequence[str], length: int
     ) -> "SentenceInputs":
-        """Return the inputs of an encoder with its tokenizer, from the prefixes of queries and of passages.
+        """Return what inputs are made of; `prefixes` are the texts put before queries and before passages.
 
         Texts are tokenised if `corpus_tokenizer`, which made the corpus's ids, is None or has another vocabulary.
         """
@@ -40,7 +40,7 @@ class SentenceInputs(NamedTuple):
         if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
             raise ConfigError(
                 f"dense.encoder={tokenizer_name} cannot be used: its tokenizer has no tokens for the start and the end "
-                f"of a text; name an encoder of BERT's kind."
+                f"of a text ([CLS], [SEP]); name an encoder whose tokenizer has them, as BERT's has."
             )
         has_ids = corpus_tokenizer and tokenizer.get_vocab() == load_tokenizer(corpus_tokenizer).get_vocab()
         rows = [[tokenizer.cls_token_id, *_pieces(prefix, tokenizer)] for prefix in prefixes]
@@ -48,7 +48,8 @@ class SentenceInputs(NamedTuple):
         if longest >= length:
             raise ConfigError(
                 f"dense.length={length} leaves no room for a text: the longer of dense.query_prefix and "
-                f"dense.passage_prefix takes {longest} pieces; raise dense.length, or shorten the prefix."
+                f"dense.passage_prefix takes {longest} pieces with [CLS] and [SEP]; raise dense.length, or shorten the "
+                f"prefix."
             )
         template = Template(
             tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id, length, query_length=length

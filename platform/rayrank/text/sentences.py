@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 ENDS, CLOSES, POINT, DIGIT_LAST, DIGIT_FIRST = 1, 2, 4, 8, 16
-"""Roles of a piece, as bits: it ends a sentence, closes a quotation or bracket after a sentence, is a point, which may
-be a decimal point, ends in a digit, begins with a digit."""
+"""Roles of a piece, as bits: it ends a sentence; it is a closing quotation mark or bracket; it is a full stop, which
+may be a decimal point; its last character is a digit; its first character is a digit."""
 
 MIN_PIECES = 4
 """Shorter sentences (initials, abbreviations, numbers of a list) are joined to a neighbour."""
@@ -28,10 +28,10 @@ _CLOSES = frozenset("\"'”’»›)]}」』）］｝】〉》")
 
 @dataclass(frozen=True)
 class Sentences:
-    """The sentences of many passages: passage i has those numbered offsets[i] to offsets[i + 1]."""
+    """The sentences of many passages: those of passage i are range(offsets[i], offsets[i + 1])."""
 
     bounds: Rows
-    """Sentence j is the pieces bounds[j] to bounds[j + 1] of the passages' values; each passage begins a sentence."""
+    """Sentence j is values[bounds[j]:bounds[j + 1]] of the passages; each passage begins a sentence."""
     offsets: Rows
 
     @property
@@ -52,19 +52,19 @@ def sentence_table(tokenizer: "PreTrainedTokenizerFast") -> NDArray[np.uint8]:
 
 
 def _role(piece: str, text: str) -> int:
-    signs = text.strip().removeprefix("##").removeprefix("▁")
-    if not signs:
+    characters = text.strip().removeprefix("##").removeprefix("▁")
+    if not characters:
         return 0
-    if set(signs) <= _CLOSES:
+    if set(characters) <= _CLOSES:
         return CLOSES
-    if set(signs) <= _ENDS | _CLOSES:
-        return ENDS | (POINT if signs == "." else 0)
+    if set(characters) <= _ENDS | _CLOSES:
+        return ENDS | (POINT if characters == "." else 0)
     # Digits after a space begin a new number; vocabularies with ## do not mark spaces.
     apart = piece.startswith(("Ġ", "▁"))
-    return DIGIT_LAST * signs[-1].isdigit() | DIGIT_FIRST * (signs[0].isdigit() and not apart)
+    return DIGIT_LAST * characters[-1].isdigit() | DIGIT_FIRST * (characters[0].isdigit() and not apart)
 
 
-def cut(passages: Ragged, table: NDArray[np.uint8]) -> Sentences:
+def split_sentences(passages: Ragged, table: NDArray[np.uint8]) -> Sentences:
     """Return the sentences of every passage; a passage without sentence ends is one sentence, an empty one has none."""
     starts, counts = [np.empty(0, np.int64)], [np.zeros(1, np.int64)]
     for first, last in _blocks(passages.offsets):
@@ -87,21 +87,21 @@ def _blocks(offsets: Rows) -> Iterator[tuple[int, int]]:
 
 
 def _starts(roles: NDArray[np.uint8], offsets: Rows) -> Rows:
-    """Return the places where a sentence begins."""
+    """Return the positions at which sentences begin."""
     filled = np.diff(offsets) > 0
     heads = offsets[:-1][filled]
     begins = np.zeros(len(roles), bool)
     ended = _ended(roles)
     begins[1:] = ended[:-1] & ~ended[1:]
     begins[heads] = True
-    places = np.flatnonzero(begins)
-    long = np.diff(places, append=len(roles)) >= MIN_PIECES
-    places = places[long]
+    positions = np.flatnonzero(begins)
+    long = np.diff(positions, append=len(roles)) >= MIN_PIECES
+    positions = positions[long]
     # A short sentence joins the one before it; at the head of a passage it joins the first long one.
-    owner = np.searchsorted(heads, places, side="right")
+    owner = np.searchsorted(heads, positions, side="right")
     leads = np.diff(owner, prepend=0) > 0
     kept = np.zeros(len(roles), bool)
-    kept[places[~leads]] = True
+    kept[positions[~leads]] = True
     kept[heads] = True
     return np.flatnonzero(kept)
 

@@ -1,6 +1,6 @@
 """Porter's stemmer, with the two rules that its author added later, as in Lucene's `PorterStemFilter`.
 
-It is here because the only library with one is a test dependency, and a JVM stays in the process that starts it.
+Lucene's own stemmer would start a JVM, which stays in the process; no other runtime dependency has this stemmer.
 """
 
 import re
@@ -61,7 +61,7 @@ def _without_y(word: str) -> str:
 
 
 def _replaced(word: str, suffixes: dict[str, str]) -> str:
-    """Replace the first of these suffixes that a word has, if something is left before it; longer ones come first."""
+    """Replace the first suffix of the table that a word ends in, if Porter's measure of the rest is above 0."""
     suffix = next((each for each in suffixes if word.endswith(each)), None)
     if suffix is None or not _MEASURE_ABOVE_0.match(word.removesuffix(suffix)):
         return word

@@ -1,12 +1,7 @@
-"""The one place that puts model inputs together from ids: `[CLS] type [SEP] query [SEP] passage [SEP]`.
+"""The layout of encoder inputs made of ids: `[CLS] type [SEP] query [SEP] passage [SEP]`.
 
 Training, scoring, serving and explaining all ask a `Template` which parts an input has, in which order, and what is
-cut. A template does not interpret the ids, so these extensions need no change here:
-
-- A passage that is a window of a longer document is a row of `Windows` over the documents' ids.
-- Markers around words are ids like any other and count towards every length. Markers around the words that a query
-  and a passage share depend on the pair: they are inserted into both rows before `prefixes` and `pairs` see them, and
-  there is then one prefix for each pair.
+truncated.
 """
 
 from dataclasses import dataclass
@@ -44,8 +39,8 @@ class Sequences(NamedTuple):
 class Template:
     """The order of an input's parts, its special tokens and the length of each part.
 
-    A query is cut to `query_length` pieces; a type is cut to what the query and `MIN_PASSAGE_PIECES` of a passage leave
-    of `length`; a passage is cut to what query and type leave. Each is cut at its end.
+    A query is truncated to `query_length` pieces, a type to what the query and `MIN_PASSAGE_PIECES` of a passage leave
+    of `length`, a passage to what query and type leave. Each loses its end.
     """
 
     cls_id: int
@@ -60,13 +55,13 @@ class Template:
     def of(cls, tokenizer: "PreTrainedTokenizerFast", inputs: InputConfig) -> "Template":
         """Return the template of a re-ranker's inputs."""
         # The settings of an exported model were not checked against each other, so a long query is limited here.
-        most = inputs.length - (4 if inputs.query_type else 3) - MIN_PASSAGE_PIECES
+        max_query_length = inputs.length - (4 if inputs.query_type else 3) - MIN_PASSAGE_PIECES
         special = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id
-        return cls(*special, inputs.length, min(inputs.query_length, most), inputs.query_type)
+        return cls(*special, inputs.length, min(inputs.query_length, max_query_length), inputs.query_type)
 
     @classmethod
-    def of_queries(cls, tokenizer: "PreTrainedTokenizerFast", query_length: int) -> "Template":
-        """Return the template of inputs that are a query alone: `[CLS] query [SEP]`, which is a prefix."""
+    def of_one_text(cls, tokenizer: "PreTrainedTokenizerFast", query_length: int) -> "Template":
+        """Return the template of inputs of one text, `[CLS] text [SEP]`; `prefixes` returns them whole."""
         special = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id
         return cls(*special, query_length + 2, query_length)
 
@@ -75,11 +70,11 @@ class Template:
         if (types is not None) != self.has_type:
             wanted = "one type per query" if self.has_type else "no types"
             raise ConfigError(f"input.query_type={self.has_type} asks for {wanted}: pass types accordingly.")
-        queries = queries.cut(self.query_length)
+        queries = queries.truncate(self.query_length)
         if types is None:
             return join(self.cls_id, queries, self.sep_id)
         room = self.length - 4 - MIN_PASSAGE_PIECES - queries.lengths()
-        return join(self.cls_id, types.cut(room), self.sep_id, queries, self.sep_id)
+        return join(self.cls_id, types.truncate(room), self.sep_id, queries, self.sep_id)
 
     def lengths(self, prefixes: Rows, passages: Rows) -> Rows:
         """Return the lengths of inputs from those of their prefixes and passages."""
@@ -88,7 +83,7 @@ class Template:
         lengths: Rows = np.minimum(prefixes + passages + 1, self.length)
         return lengths
 
-    def is_cut(self, prefixes: Rows, passages: Rows) -> NDArray[np.bool_]:
+    def is_truncated(self, prefixes: Rows, passages: Rows) -> NDArray[np.bool_]:
         """Return whether an input leaves out the end of its passage, from the lengths of prefixes and passages."""
         return prefixes + passages + 1 > self.length
 
@@ -96,7 +91,7 @@ class Template:
         """Return the input of each prefix and the passage in the same row."""
         before = prefixes.lengths()
         kept = self.lengths(before, passages.lengths()) - before - 1
-        return Sequences(join(prefixes, passages.cut(kept), self.sep_id), before)
+        return Sequences(join(prefixes, passages.truncate(kept), self.sep_id), before)
 
     def halves(self, first: Rows, second: Rows) -> tuple[Rows, Rows]:
         """Return how many ids each of two texts keeps: all if both fit, else half of the room each.

@@ -1,4 +1,4 @@
-"""Query-term recall: what DeepCT learns of a passage's words, from the queries that the passage answers."""
+"""Query-term recall: what DeepCT learns of a passage's words, from the queries that the passage is relevant to."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rayrank.text.stems import stem
 
 _JOINS = "'’‘.:·"
-"""Signs that Lucene's tokenizer keeps within a word, as in `don't` and `U.S`; it keeps `,` and `;` within numbers."""
+"""Punctuation that Lucene keeps within a word, as in `don't` and `U.S`; within numbers it also keeps `,` and `;`."""
 _SPLITS = r"""\s!"#$%&()*+\-/<=>?@\[\\\]^`{|}~¡-©«¬®-±´¶¸»¿×÷"""
 _SPLITS += "\u2010-\u2017\u201a-\u2023\u2025\u2026\u2030-\u203e\u20a0-\u20cf"
 _ALONE = "\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -35,5 +35,5 @@ def term(word: str) -> str:
 
 
 def terms_of(texts: Sequence[str]) -> list[frozenset[str]]:
-    """Return the different terms of each text."""
+    """Return the distinct terms of each text."""
     return [frozenset(map(term, words_of(text))) for text in texts]

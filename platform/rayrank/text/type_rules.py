@@ -98,8 +98,8 @@ DESCRIPTION = """
 ABBREVIATION = "abbreviation acronym initials initial"
 
 NOUNS: dict[str, str] = {
-    noun: kind
-    for kind, nouns in (
+    noun: query_type
+    for query_type, nouns in (
         ("entity", ENTITY),
         ("person", PERSON),
         ("location", LOCATION),
@@ -121,13 +121,13 @@ _MEASURE = (
 class Rule(NamedTuple):
     """A pattern that determines the type by itself, and what such a question asks for."""
 
-    kind: str
+    query_type: str
     pattern: re.Pattern[str]
-    why: str
+    asks_for: str
 
 
-def _rule(kind: str, pattern: str, why: str) -> Rule:
-    return Rule(kind, re.compile(pattern), why)
+def _rule(query_type: str, pattern: str, asks_for: str) -> Rule:
+    return Rule(query_type, re.compile(pattern), asks_for)
 
 
 # The first pattern that matches decides, so specific patterns come before general ones.

@@ -1,4 +1,4 @@
-"""Weights of words as a text: each word as often as its weight says, so that Lucene counts its term frequency."""
+"""DeepCT's weights as text: each word is repeated by its weight, which thus becomes its term frequency in Lucene."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,20 +8,20 @@ from numpy.typing import NDArray
 
 
 class WeightedText(NamedTuple):
-    """A text whose words are repeated, and how many words it kept and has."""
+    """A text whose words are repeated, the number of its distinct words, and its length."""
 
     text: str
     num_kept: int
-    """Different words with a term frequency above 0."""
+    """Number of distinct words with a term frequency above 0."""
     length: int
-    """The sum of their term frequencies."""
+    """Number of words, repetitions included: the sum of their term frequencies."""
 
 
 def weighted_text(words: Sequence[str], weights: NDArray[np.float32], scale: int) -> WeightedText:
-    """Return each word of a passage round(scale * weight) times; words with a weight of 0 or less are dropped.
+    """Return each word of a passage round(scale * weight) times; words whose frequency is then below 1 are dropped.
 
     The weight of a word that occurs several times, in upper or lower case, is its highest: the weights are not added
-    up, because each of them already says how likely the whole passage's queries contain the word.
+    up, because each of them already predicts the share of the passage's queries that contain the word.
     """
     frequencies: dict[str, int] = {}
     spelled: dict[str, str] = {}

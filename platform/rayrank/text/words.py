@@ -36,7 +36,7 @@ def multi_piece_queries(queries: Ragged, table: NDArray[np.int8]) -> NDArray[np.
 
 
 def _mark(pieces: list[str]) -> str:
-    """Return the vocabulary's mark of words: `##` before continuations, or `Ġ` or `▁` before beginnings."""
+    """Return the vocabulary's word marker: `##` before continuations, or `Ġ` or `▁` before beginnings."""
     counts = {mark: sum(piece.startswith(mark) for piece in pieces) for mark in ("##", "Ġ", "▁")}
     return max(counts, key=lambda mark: counts[mark])
 
@@ -49,8 +49,9 @@ def _role(piece: str, mark: str) -> int:
     # Line ends and tabs, as byte-level vocabularies write them: they separate words.
     if rest and not rest.strip("ĊĉčĠ▁\n\t\r "):
         return ALONE
-    # These vocabularies split off punctuation without a mark; as a word's last piece it would stand for the word.
-    # Letters and signs beyond ASCII are bytes of other scripts, which belong to words.
-    if rest and all(ord(sign) < 128 and not sign.isalnum() for sign in rest):
+    # These vocabularies do not mark punctuation after a word. It must not count as the word's last piece, which STRM
+    # lets stand for the word. Characters beyond ASCII are letters of other scripts, or their bytes in byte-level
+    # vocabularies: parts of words.
+    if rest and all(ord(character) < 128 and not character.isalnum() for character in rest):
         return ALONE
     return STARTS if begins else CONTINUES

@@ -1,1 +1,1 @@
-"""One loop for every phase."""
+"""Training: one loop for all phases, its data, losses and log, and the adapter to Ray Train."""

@@ -33,19 +33,24 @@ class Split:
     candidates: Ragged
     """In the first stage's order, best first."""
 
-    def negatives(self, place: int) -> Rows:
-        """Return the candidates of the place-th query that nobody judged relevant."""
-        rows = self.candidates[place]
+    def negatives(self, index: int) -> Rows:
+        """Return the candidates of query number `index` of this split that are not judged relevant to it."""
+        rows = self.candidates[index]
         # For the few positives of a query, this takes an eighth of the time of numpy's isin.
-        kept: NDArray[np.bool_] = (rows != self.positives[place][:, None]).all(axis=0)
+        kept: NDArray[np.bool_] = (rows != self.positives[index][:, None]).all(axis=0)
         return rows[kept].astype(np.int64)
 
-    def take(self, places: Rows) -> "Split":
-        """Return some of the queries."""
+    def take(self, indices: Rows) -> "Split":
+        """Return the split with the queries at some indices only."""
         positives, candidates = (
-            Ragged.of([column[int(place)] for place in places]) for column in (self.positives, self.candidates)
+            Ragged.of([column[int(index)] for index in indices]) for column in (self.positives, self.candidates)
         )
-        return Split(self.queries[places], positives, candidates)
+        return Split(self.queries[indices], positives, candidates)
+
+    def sample(self, most: int | None) -> "Split":
+        """Return at most so many queries, taken at even steps; all of them if `most` is None."""
+        count = len(self.queries)
+        return self if most is None or most >= count else self.take(np.arange(most) * count // most)
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ def load(
     corpus: Artifact, types: pa.Table | None, template: Template, tokenizer: "PreTrainedTokenizerFast",
     candidates: Mapping[str, Iterable[pa.Table]], relevant_from: int = 1,
 ) -> TrainingData:  # fmt: skip
-    """Read the corpus and join each split's candidates to it, file by file; without `types` inputs have none."""
+    """Read the corpus and join each split's candidates to it, file by file. If `types` is None, inputs have no type."""
     queries = corpus.read_table("queries.parquet", ["query_id", "piece_ids"])
     columns = ["passage_id", "piece_ids"]
     passages = pa.concat_tables([corpus.read_table(name, columns) for name in corpus.manifest["shards"]])
@@ -99,25 +104,14 @@ def load(
         split: _join(lookup, judgments.filter(pc.equal(judgments["split"], split)), files, relevant_from)
         for split, files in candidates.items()
     }
-    kinds = None if types is None else _type_pieces(_of_queries(types, query_ids), tokenizer)
-    prefixes = template.prefixes(Ragged.from_arrow(queries["piece_ids"]), kinds)
+    type_pieces = None if types is None else _type_pieces(_of_queries(types, query_ids), tokenizer)
+    prefixes = template.prefixes(Ragged.from_arrow(queries["piece_ids"]), type_pieces)
     return TrainingData(query_ids, passage_ids, prefixes, Ragged.from_arrow(passages["piece_ids"]), joined, judgments)
 
 
 def read_candidates(artifact: Artifact, split: str) -> Iterator[pa.Table]:
-    """Yield the rows of one split, a file at a time; if a query is in several, the first has its best rows."""
+    """Yield the rows of one split, a file at a time. If several files have rows of a query, the first has the best."""
     return map(artifact.read_table, artifact.names(split))
-
-
-def hold_out(splits: dict[str, Split], num_dev: int | None) -> dict[str, Split]:
-    """Return train and at most `num_dev` dev queries (None: all); without a dev split a tenth of train becomes dev."""
-    train, dev = splits["train"], splits["dev"]
-    if not len(dev.queries):
-        every = np.arange(len(train.queries)) % 10 == 0
-        train, dev = train.take(np.flatnonzero(~every)), train.take(np.flatnonzero(every))
-    if num_dev is None or num_dev >= len(dev.queries):
-        return {"train": train, "dev": dev}
-    return {"train": train, "dev": dev.take(np.arange(num_dev) * len(dev.queries) // num_dev)}
 
 
 def _of_queries(types: pa.Table, query_ids: pa.Array) -> pa.ChunkedArray:
@@ -139,23 +133,23 @@ def _join(lookup: PairLookup, judgments: pa.Table, files: Iterable[pa.Table], re
 
 
 def _best_first(queries: Rows, passages: Rows, ranks: Rows) -> tuple[Rows, Rows]:
-    """Return pairs ordered by query and rank; the stored files mostly are already, which makes this sort fast."""
+    """Return pairs sorted by query and rank; most stored files are sorted already, which makes this fast."""
     order = np.argsort(queries << 32 | ranks, kind="stable")
     return queries[order], passages[order]
 
 
 def _grouped(queries: Rows, parts: Iterable[tuple[Rows, Rows]]) -> Ragged:
-    """Return the values of each query, in the order given; values of other queries are left out."""
+    """Return the passage rows of each query, in the order given; rows of other queries are left out."""
     # These arrays grow in place: half a billion pairs are 4 GB, and concatenating arrays would need twice that.
-    places, values = array("i"), array("i")
+    indices, passages = array("i"), array("i")
     for of_query, part in parts:
-        place = np.searchsorted(queries, of_query)
-        known = np.append(queries, -2)[place] == of_query
-        places.frombytes(place[known].astype(np.int32).tobytes())
-        values.frombytes(part[known].astype(np.int32).tobytes())
-    of_value, ordered = np.asarray(places), np.asarray(values)
-    if not is_sorted(of_value):
-        order = np.argsort(of_value, kind="stable")
-        of_value, ordered = of_value[order], ordered[order]
-    # int32, because with another type searchsorted would convert a copy of all places.
-    return Ragged(ordered, np.searchsorted(of_value, np.arange(len(queries) + 1, dtype=np.int32)))
+        index = np.searchsorted(queries, of_query)
+        known = np.append(queries, -2)[index] == of_query
+        indices.frombytes(index[known].astype(np.int32).tobytes())
+        passages.frombytes(part[known].astype(np.int32).tobytes())
+    of_passage, ordered = np.asarray(indices), np.asarray(passages)
+    if not is_sorted(of_passage):
+        order = np.argsort(of_passage, kind="stable")
+        of_passage, ordered = of_passage[order], ordered[order]
+    # int32, because with another type searchsorted would convert a copy of all indices.
+    return Ragged(ordered, np.searchsorted(of_passage, np.arange(len(queries) + 1, dtype=np.int32)))

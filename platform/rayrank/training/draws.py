@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 Rows = NDArray[np.int64]
 
 EPOCH_ORDER = 1 << 40
-"""The row whose stream orders the examples of an epoch: no query and no passage has so high a row."""
+"""The row number of the random stream that shuffles an epoch; no query and no passage has so high a number."""
 
 POOL = 16
-"""Batches that are sorted by length together: half of a batch of random texts would be padding."""
+"""Number of batches whose texts are sorted by length together; unsorted, half of a batch would be padding."""
 
 
 def generator(seed: int, phase: str, epoch: int, row: int) -> np.random.Generator:
@@ -21,20 +21,20 @@ def generator(seed: int, phase: str, epoch: int, row: int) -> np.random.Generato
 
 
 def by_length(rows: Rows, lengths: Rows, batch_size: int, rng: np.random.Generator) -> list[int]:
-    """Return rows in an order whose batches have similar lengths, so that they need little padding; batches are mixed.
+    """Return rows ordered so that those of a batch have similar lengths and little padding; batches are shuffled.
 
-    `lengths` has the length of each row; a last batch that is smaller than the others stays the last.
+    `lengths` has the length of each row; a smaller last batch stays the last.
     """
     whole = len(rows) // batch_size * batch_size
-    places, rest = np.split(rng.permutation(len(rows)), [whole])
+    order, rest = np.split(rng.permutation(len(rows)), [whole])
     for begin in range(0, whole, batch_size * POOL):
-        pool = places[begin : begin + batch_size * POOL]
+        pool = order[begin : begin + batch_size * POOL]
         pool[:] = pool[np.argsort(lengths[pool], kind="stable")]
-    batches = rng.permutation(places.reshape(-1, batch_size))
-    mixed: list[int] = rows[np.concatenate([batches.ravel(), rest])].tolist()
-    return mixed
+    batches = rng.permutation(order.reshape(-1, batch_size))
+    shuffled: list[int] = rows[np.concatenate([batches.ravel(), rest])].tolist()
+    return shuffled
 
 
 def draw(rows: Rows, count: int, rng: np.random.Generator) -> Rows:
-    """Return `count` of the rows, each at most once, or all of them in random order where there are fewer."""
+    """Return `count` rows sampled without replacement, or all rows, shuffled, if there are fewer."""
     return rng.permutation(rows)[:count]

@@ -1,4 +1,4 @@
-"""The log of a training: a progress bar, log.jsonl and TensorBoard files, with every step once."""
+"""The log of a training: a progress bar, log.jsonl and TensorBoard files; no step is logged twice."""
 
 import json
 from contextlib import ExitStack
@@ -9,7 +9,7 @@ from typing import Any
 from tensorboardX import SummaryWriter
 
 from rayrank.core.artifacts import Artifact
-from rayrank.core.config import PhaseConfig, TyperConfig
+from rayrank.core.config import PhaseConfig
 from rayrank.core.progress import progress
 from rayrank.training.loop import Log
 
@@ -21,15 +21,14 @@ class History:
 
     def __init__(self, artifact: Artifact, config: PhaseConfig, label: str) -> None:
         self._artifact, self._label = artifact, label
-        self._pairs_per_step = config.batch_size * config.pairs_per_example
-        self._unit = "questions" if isinstance(config, TyperConfig) else "pairs"
+        self._inputs_per_step = config.batch_size * config.inputs_per_example
         self._lines = _read(artifact)
         self._shown = self._lines[-1]["step"] if self._lines else 0
         self._resources = ExitStack()
         self._advance: Any = None
 
     def open(self) -> None:
-        """Open the TensorBoard files, locally first where storage is remote."""
+        """Open the TensorBoard files; for remote storage they are written locally, and `close` copies them."""
         local = self._artifact.is_local
         self._folder = self._artifact.path(FOLDER) if local else self._resources.enter_context(TemporaryDirectory())
         self._events = SummaryWriter(self._folder)
@@ -37,8 +36,8 @@ class History:
     def add(self, line: Log) -> None:
         """Log a line and move the progress bar."""
         if self._advance is None:
-            total, before = (steps * self._pairs_per_step for steps in (line.num_steps, self._shown))
-            self._advance = self._resources.enter_context(progress(self._label, total, self._unit, before))
+            total, before = (steps * self._inputs_per_step for steps in (line.num_steps, self._shown))
+            self._advance = self._resources.enter_context(progress(self._label, total, "inputs", before))
         if line.step <= (self._lines[-1]["step"] if self._lines else 0):
             return
         self._lines.append(asdict(line))
@@ -46,7 +45,7 @@ class History:
             if (value := getattr(line, name)) is not None:
                 self._events.add_scalar(f"{self._label}/{name}", value, line.step)
         note = f"loss {line.loss:.3f}" + (f", dev {line.dev:.4f}" if line.dev is not None else "")
-        self._advance((line.step - self._shown) * self._pairs_per_step, note)
+        self._advance((line.step - self._shown) * self._inputs_per_step, note)
         self._shown = line.step
         if line.saved:
             # A training resumed from this checkpoint does not send earlier lines again.

@@ -18,7 +18,7 @@ from rayrank.training.steps import mean_over_ranks, plain_model
 
 LOG_EVERY = 20
 NUM_PROBES = 8
-"""Examples whose scores are compared with each other before every checkpoint."""
+"""Number of examples (probes) whose scores are checked for collapse before every checkpoint."""
 COLLAPSED = 0.01
 """Stop if the spread of the probes' scores falls below 1 % of its initial value."""
 
@@ -33,9 +33,10 @@ class Phase(steps.Objective, Protocol):
         """Return an epoch's examples in the order of training, a function of (seed, epoch)."""
 
     def evaluate(self, model: nn.Module, rank: int, world: int) -> tuple[float, int]:
-        """Return the sum of the dev metric (higher is better) over one worker's share of dev, and the share's size.
+        """Return the sum of the dev metric (higher is better) over worker `rank`'s share of dev, and the share's size.
 
-        It must not communicate with other workers: the loop adds the shares up.
+        The size counts what the metric is averaged over: queries, examples or words. The method must not communicate
+        with other workers: the loop adds the shares up.
         """
 
     def facts(self) -> dict[str, Any]:
@@ -52,7 +53,7 @@ class State:
     spread: float = math.nan
     """The spread of the probes' scores before the first step."""
     seconds: float = 0.0
-    """Spent on all steps so far, by one worker; measuring and saving are not counted."""
+    """Seconds that one worker has spent on steps; dev measurements and checkpoints are not counted."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,13 @@ class Log:
 
 
 class Checkpoint(Protocol):
-    """Keeps the loop's states; the Ray worker and tests each have their own."""
+    """Saves and loads the loop's state; the Ray worker and the tests implement it."""
 
     def load(self) -> dict[str, Any] | None:
         """Return the last saved state, if there is one."""
 
     def save(self, state: dict[str, Any], log: Log) -> None:
-        """Keep a state, which has the best weights so far as well as the last."""
+        """Save a state, which has the current weights and the best ones so far."""
 
 
 Weights = dict[str, Tensor]
@@ -104,7 +105,7 @@ def fit(
     """Train from the last checkpoint to the last step; return the weights of the best dev metric, on every rank."""
     plan = _Plan.of(phase.num_examples(), config, training.evaluations, save_every)
     loop = _Training(model, phase, config, plan, training.seed, device, checkpoint)
-    # Pre-trained weights come in evaluation mode, without dropout.
+    # from_pretrained returns a model in evaluation mode, without dropout.
     model.train()
     for examples in loop.batches():
         loop.step(examples)
@@ -163,7 +164,7 @@ class _Training:
         self, model: nn.Module, phase: Phase, config: PhaseConfig, plan: _Plan, seed: int, device: torch.device,
         checkpoint: Checkpoint,
     ) -> None:  # fmt: skip
-        """Start from the last checkpoint, or from the model's weights where there is none."""
+        """Start from the last checkpoint, or from the model's weights if there is none."""
         self._model, self._phase, self._config, self._plan, self._seed = model, phase, config, plan, seed
         self._device, self._checkpoint = device, checkpoint
         self._optimizer = steps.adamw(model, config)
@@ -186,7 +187,7 @@ class _Training:
             self._keep_best()
 
     def batches(self) -> Iterator[list[Any]]:
-        """Yield the batches from the present step to the last."""
+        """Yield the batches from the current step to the last."""
         epoch, examples, size = -1, [], self._config.batch_size
         for step in range(self.state.step, self._plan.num_steps):
             if step // self._plan.per_epoch != epoch:
@@ -210,14 +211,14 @@ class _Training:
         self._num_seen += len(examples)
 
     def log_line(self) -> Log:
-        """Return the log line of the last step; stop if a loss or gradient since the last one is not finite."""
-        # The only place that waits for the device.
+        """Return the log line of the last step; stop if a loss or gradient since the last line is not finite."""
+        # Reading the losses waits for the device, so it is done once per log line.
         losses = torch.stack(self._unread).tolist()
         self._unread.clear()
         self._seconds = time.monotonic() - self._started
-        for step, (loss, norm) in enumerate(losses, self.state.step - len(losses)):
+        for step, (loss, norm) in enumerate(losses, self.state.step - len(losses) + 1):
             if not (math.isfinite(loss) and math.isfinite(norm)):
-                name, value = ("gradient", norm) if math.isfinite(loss) else ("loss", loss)
+                name, value = ("gradient norm", norm) if math.isfinite(loss) else ("loss", loss)
                 raise TrainingStopped(
                     f"The {name} at step {step} is {value}: lower the learning rate (now {self._config.lr:g}) or raise "
                     f"the warm-up; the last checkpoint is untouched."
@@ -236,13 +237,13 @@ class _Training:
 
     def _spread(self) -> float:
         """Return the standard deviation of the probes' scores, NaN if fewer than two examples have one."""
-        # A copy, without dropout, which by itself would make scores differ, and with layers that are not compiled.
+        # A copy in evaluation mode, because dropout alone would make scores differ; its layers are not compiled.
         copied = deepcopy(plain_model(self._model)).eval()
         found = []
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
-            # One by one, because the memory may have no room for more than a micro-batch.
-            for place in range(len(self._probes)):
-                prepared = self._phase.prepare(copied, self._probes[place : place + 1])
+            # Probes are scored one by one, because memory may have no room for more than a micro-batch.
+            for index in range(len(self._probes)):
+                prepared = self._phase.prepare(copied, self._probes[index : index + 1])
                 found.append(self._phase.loss(copied, prepared)[1].detach().float())
         scores = torch.cat(found).view(sum(map(len, found)), -1)
         scores = scores[~scores.isnan().any(1)]
@@ -250,7 +251,7 @@ class _Training:
         return float(mean_over_ranks(spread))
 
     def evaluate(self) -> float:
-        """Return the mean dev metric over all workers, and keep the weights if it is the best so far."""
+        """Return the dev metric of all workers' shares together, and keep the weights if it is the best so far."""
         with steps.same_error_on_all_ranks():
             share = self._phase.evaluate(self._model, *steps.rank_and_world())
         total, count = mean_over_ranks(torch.tensor(share, dtype=torch.float64, device=self._device)).tolist()
@@ -266,11 +267,11 @@ class _Training:
         self._best = {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()}
 
     def best_weights(self) -> Weights:
-        """Return the weights of the best dev measurement, the present ones if all measurements were NaN."""
+        """Return the weights of the best dev measurement, or the current ones if all measurements were NaN."""
         return self._best if self._best is not None else plain_model(self._model).state_dict()
 
     def save(self, line: Log) -> None:
-        """Save a checkpoint; the time that this takes is not counted."""
+        """Save a checkpoint; the time that this takes is not counted as training."""
         self.state.seconds += self._seconds
         state = {
             "model": plain_model(self._model).state_dict(),

@@ -1,4 +1,4 @@
-"""Losses as pure functions of scores and labels."""
+"""Losses as pure functions of scores and labels; formula numbers are those of the DR-BERT paper."""
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ def listwise(scores: Tensor, labels: Tensor) -> Tensor:
 def pretraining(
     mlm_logits: Tensor, labels: Tensor, of_example: Tensor, nsp_logits: Tensor, nsp_labels: Tensor
 ) -> Tensor:
-    """Cross entropy of the masked pieces plus that of the next sentences, averaged over the examples.
+    """Cross entropy of the masked pieces plus that of next-sentence prediction, averaged over the examples.
 
     `mlm_logits` and `labels` have one row for each masked piece, `of_example` says to which example it belongs. The
     label `IGNORED`, for padding and for an example without a second sentence, adds nothing to the loss.
@@ -46,10 +46,10 @@ def pretraining(
 
 
 def in_batch(scores: Tensor, excluded: Tensor) -> Tensor:
-    """Cross entropy of each query's answer among all passages of the batch.
+    """Cross entropy with in-batch negatives: each query's positive against all passages of the batch.
 
-    `scores` and `excluded` are (queries, passages); passage i is the answer of query i, and excluded passages count for
-    nothing.
+    `scores` and `excluded` are (queries, passages); passage i is the positive of query i. The softmax leaves excluded
+    passages out.
     """
     scores = scores.masked_fill(excluded, -torch.inf)
     return functional.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
@@ -61,7 +61,7 @@ def query_types(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def query_pieces(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross entropy of the pieces of queries, averaged within each query first, so that long and short count the same.
+    """Cross entropy of the pieces of queries, averaged within each query first, so that each query counts the same.
 
     `logits` are (queries, length, vocabulary); a label that is `IGNORED` adds nothing.
     """

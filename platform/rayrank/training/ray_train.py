@@ -1,4 +1,4 @@
-"""Trains a phase on a group of Ray Train workers, which may be lost and replaced, and follows it from the driver."""
+"""Trains a phase on Ray Train workers, which Ray replaces if they die; the driver logs and monitors the training."""
 
 import io
 import logging
@@ -26,13 +26,10 @@ from rayrank.core.errors import ConfigError, TrainingStopped
 from rayrank.core.progress import say
 from rayrank.training.history import History
 from rayrank.training.loop import Log
-from rayrank.training.ray_worker import Driver, Start, load_state, run_worker
+from rayrank.training.ray_worker import DriverQueues, Start, load_state, run_worker
 
 CHECKPOINTS = "checkpoints"
 """The folder of an unfinished artifact that Ray Train keeps its checkpoints in."""
-
-# Seconds between Ray Train's checks of its workers, which are also when it notices that a phase has ended or failed.
-os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +38,7 @@ Report = Callable[[Log], bool]
 
 
 class AtomicJson(pyarrow.fs.FSSpecHandler):  # type: ignore[misc]
-    """An artifact's file system for Ray Train that writes its list of checkpoints, a JSON file, atomically.
+    """An artifact's file system that writes Ray Train's list of checkpoints, a JSON file, atomically.
 
     Ray Train writes the list in place; a kill in the middle would leave a list that no later training can read.
     """
@@ -89,15 +86,22 @@ def train_phase(
     start: Start,
     config: PhaseConfig,
     *,
+    section: str,
     training: TrainingConfig,
     resources: ResourcesConfig,
     artifact: Artifact,
     label: str,
     report: Report | None = None,
 ) -> Trained:
-    """Train on the cluster, from the last checkpoint if the artifact has one, and return the best weights."""
+    """Train on the cluster, from the last checkpoint if the artifact has one, and return the best weights.
+
+    `section` is the name of `config` in the configuration, for error messages.
+    """
+    # Seconds between Ray Train's checks of its workers; it notices the end or failure of a phase only at such a check.
+    # `fit` copies this variable to Ray Train's controller.
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
     scaling = scale(resources)
-    driver = Driver(_queue(), _queue() if report else None)
+    queues = DriverQueues(_queue(), _queue() if report else None)
     settings = ray.train.RunConfig(
         name=CHECKPOINTS,
         storage_path=artifact.path("").rstrip("/"),
@@ -105,9 +109,9 @@ def train_phase(
         failure_config=ray.train.FailureConfig(max_failures=resources.retries),
         checkpoint_config=ray.train.CheckpointConfig(num_to_keep=1),
     )
-    worker = partial(run_worker, start, config, training, resources, driver)
+    worker = partial(run_worker, start, section, config, training, resources, queues)
     trainer = ray.train.torch.TorchTrainer(worker, scaling_config=scaling, run_config=settings)
-    with follow(driver, History(artifact, config, label), label, report), _interrupt_handler_kept():
+    with follow(queues, History(artifact, config, label), label, report), _interrupt_handler_kept():
         try:
             result = trainer.fit()
         except ray.train.TrainingFailedError as error:
@@ -147,13 +151,13 @@ def scale(resources: ResourcesConfig) -> ray.train.ScalingConfig:
     cpus = resources.train_cpus or (1 if gpus else max(1, min(max(cores), sum(cores) // workers)))
     room = [min(node.get("CPU", 0) // cpus, node.get("GPU", 0) / gpus if gpus else workers) for node in nodes]
     if sum(map(int, room)) < workers:
-        _too_large(workers, cpus, gpus)
+        _report_no_room(workers, cpus, gpus)
     size = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
     return ray.train.ScalingConfig(num_workers=workers, use_gpu=gpus > 0, resources_per_worker=size)
 
 
-def _too_large(workers: int, cpus: int, gpus: float) -> None:
-    """Raise if the workers do not fit this machine; say so and wait if they do not fit a cluster, which may grow."""
+def _report_no_room(workers: int, cpus: int, gpus: float) -> None:
+    """Raise ConfigError on a single machine; on a cluster, which may grow, only say that the training waits."""
     wanted = (
         f"resources.train_workers={workers} with {cpus} cores (resources.train_cpus) and {gpus:g} GPUs "
         f"(resources.train_gpus) each"
@@ -164,11 +168,11 @@ def _too_large(workers: int, cpus: int, gpus: float) -> None:
 
 
 @contextmanager
-def follow(driver: Driver, history: History, label: str, report: Report | None) -> Iterator[None]:
+def follow(queues: DriverQueues, history: History, label: str, report: Report | None) -> Iterator[None]:
     """Log what the workers send while the driver waits for them, and raise the error that they stopped with."""
-    # Not in the follower, where an error would leave the workers waiting for decisions.
+    # Opened here, not in the follower's thread, where an error would leave the workers waiting for decisions.
     history.open()
-    follower = _Follower(driver, history, label, report)
+    follower = _Follower(queues, history, label, report)
     follower.start()
     try:
         yield
@@ -182,14 +186,14 @@ def follow(driver: Driver, history: History, label: str, report: Report | None) 
 class _Follower(threading.Thread):
     """Reads the workers' messages, and decides after each dev measurement whether they continue."""
 
-    def __init__(self, driver: Driver, history: History, label: str, report: Report | None) -> None:
+    def __init__(self, queues: DriverQueues, history: History, label: str, report: Report | None) -> None:
         super().__init__(daemon=True)
-        self._driver, self._history, self._label, self._report = driver, history, label, report
+        self._queues, self._history, self._label, self._report = queues, history, label, report
         self._is_over = threading.Event()
         self.error: Exception | None = None
 
     def run(self) -> None:
-        messages = self._driver.messages
+        messages = self._queues.messages
         while not (self._is_over.is_set() and messages.empty()):
             try:
                 message = messages.get(timeout=0.5)
@@ -211,17 +215,17 @@ class _Follower(threading.Thread):
                 continues = self._report(line)
         except Exception:
             logger.exception("%s: step %d could not be logged; training continues", self._label, line.step)
-        if self._driver.decisions is not None and line.dev is not None:
+        if self._queues.decisions is not None and line.dev is not None:
             # The workers wait for the decision, even if logging failed.
-            self._driver.decisions.put((line.step, continues))
+            self._queues.decisions.put((line.step, continues))
 
     def end(self) -> None:
-        """Read the messages that are left, and end the queues."""
+        """Read the remaining messages and shut down the queues."""
         self._is_over.set()
         self.join(timeout=30)
-        self._driver.messages.shutdown()
-        if self._driver.decisions is not None:
-            self._driver.decisions.shutdown()
+        self._queues.messages.shutdown()
+        if self._queues.decisions is not None:
+            self._queues.decisions.shutdown()
 
 
 @contextmanager
@@ -238,7 +242,7 @@ def _interrupt_handler_kept() -> Iterator[None]:
 
 
 def _explained(error: ray.train.TrainingFailedError, resources: ResourcesConfig) -> Exception:
-    """Return LostWorkers, one sentence, if workers died, and any other error unchanged, with its traceback."""
+    """Return a LostWorkers error, which a job shows as one sentence, if workers died; return other errors unchanged."""
     # Ray Train reports a dead worker, unlike an exception in a worker, as a failed health check.
     found = getattr(error, "worker_failures", {}).values()
     failures = [getattr(failure, "health_check_failure", failure) for failure in found]

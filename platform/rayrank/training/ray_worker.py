@@ -27,8 +27,8 @@ _STATE = "state.pt"
 
 
 @dataclass(frozen=True)
-class Driver:
-    """The queues between the first worker and the driver."""
+class DriverQueues:
+    """The queues between the workers and the driver."""
 
     messages: Queue
     """To the driver: log lines, errors, and the step of a checkpoint that training resumes from."""
@@ -42,21 +42,22 @@ class Driver:
         if self.decisions is None or line.dev is None:
             return
         if not await_decision(self.decisions, line.step, is_first):
-            raise StoppedEarly(f"Training was stopped at step {line.step} by the process that follows it.")
+            raise StoppedEarly(f"The driver stopped the training at step {line.step}.")
 
     def report_error(self, error: type[RayrankError], *arguments: Any) -> None:
-        """Send an error that the driver raises: raised here, Ray Train would start the worker again."""
+        """Send an error for the driver to raise; if this worker raised it, Ray Train would restart the worker."""
         self.messages.put({"error": error.__name__, "arguments": arguments})
 
 
 def run_worker(
-    start: Start, config: PhaseConfig, training: TrainingConfig, resources: ResourcesConfig, driver: Driver
-) -> None:
-    """Train on this worker."""
+    start: Start, section: str, config: PhaseConfig, training: TrainingConfig, resources: ResourcesConfig,
+    queues: DriverQueues,
+) -> None:  # fmt: skip
+    """Train on this worker; `section` is the name of `config` in the configuration."""
     context, device = ray.train.get_context(), ray.train.torch.get_device()
     is_first = context.get_world_rank() == 0
     _limit_resources(device, resources)
-    # A fresh head starts with the same weights on every worker and after every restart.
+    # A randomly initialised head starts with the same weights on every worker and after every restart.
     torch.manual_seed(training.seed)
     try:
         with same_error_on_all_ranks():
@@ -64,22 +65,22 @@ def run_worker(
         model.to(device)
         about = {"facts": phase.facts(), "description": plain_model(model).description()}
         if context.get_world_size() > 1:
-            # No broadcast: buffers are constant tables, and ranks may differ in their number of forward passes a step.
+            # Buffers are not broadcast: they are constant, and ranks may differ in forward passes per step.
             ids = [device] if device.type == "cuda" else None
             model = DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
         fit(
             model, phase, config, training=training, device=device,
-            checkpoint=_RayCheckpoints(is_first, device, about, driver),
-            log=lambda line: driver.log(line, is_first), save_every=resources.checkpoint_steps,
+            checkpoint=_RayCheckpoints(is_first, device, about, queues),
+            log=lambda line: queues.log(line, is_first), save_every=resources.checkpoint_steps,
         )  # fmt: skip
     except RayrankError as error:
         # All ranks raise the same error, and a restart would end in the same way.
         if is_first:
-            driver.report_error(type(error), *error.args)
+            queues.report_error(type(error), *error.args)
     except torch.OutOfMemoryError:
-        driver.report_error(
+        queues.report_error(
             TrainingStopped,
-            f"A batch does not fit into the memory of {device}: set micro_batch_size of this phase to less than "
+            f"A batch does not fit into the memory of {device}: set {section}.micro_batch_size to less than "
             f"{config.micro_batch_size or config.batch_size}{_or_more_memory(resources)}.",
         )
         if context.get_world_size() > 1:
@@ -88,7 +89,7 @@ def run_worker(
 
 
 def _limit_resources(device: torch.device, resources: ResourcesConfig) -> None:
-    """Use the cores that Ray assigned, or the worker's share of the GPU's memory."""
+    """Limit this worker to the cores that Ray assigned, or on a GPU to its share of the memory."""
     if device.type == "cpu":
         assigned = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
         torch.set_num_threads(int(assigned.get("CPU", 1)))
@@ -108,7 +109,7 @@ def await_decision(decisions: Queue, step: int, is_first: bool) -> bool:
     while is_first:
         of_step, decision[0] = decisions.get()
         if of_step == step:
-            break  # a decision on another step was for a worker that died before it read it
+            break  # a decision on another step was meant for a worker that has died
     if dist.is_initialized():
         dist.broadcast_object_list(decision)
     return decision[0]
@@ -117,8 +118,8 @@ def await_decision(decisions: Queue, step: int, is_first: bool) -> bool:
 class _RayCheckpoints:
     """The loop's states as Ray Train checkpoints: every rank reports, the first one writes."""
 
-    def __init__(self, is_first: bool, device: torch.device, about: dict[str, Any], driver: Driver) -> None:
-        self._is_first, self._driver = is_first, driver
+    def __init__(self, is_first: bool, device: torch.device, about: dict[str, Any], queues: DriverQueues) -> None:
+        self._is_first, self._queues = is_first, queues
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
         self._about = {"device": name, **about}
         """Facts about the device, the phase and the model for the driver; every checkpoint has them."""
@@ -129,7 +130,7 @@ class _RayCheckpoints:
             return None
         saved = load_state(checkpoint)
         if self._is_first:
-            self._driver.messages.put({"resumed": saved["state"]["step"]})
+            self._queues.messages.put({"resumed": saved["state"]["step"]})
         return saved
 
     def save(self, state: dict[str, Any], log: Log) -> None:

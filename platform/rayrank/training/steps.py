@@ -19,8 +19,8 @@ from rayrank.models.batches import PackedBatch
 logger = logging.getLogger(__name__)
 
 COMPILE_AFTER = 60.0
-"""Seconds of training on a GPU after which layers are compiled. That takes half a minute for a small encoder and over a
-minute for BERT-large, too long for a training that is over sooner."""
+"""Seconds of training on a GPU after which layers are compiled. Compiling takes half a minute for a small encoder and
+over a minute for BERT-large, too long for a training that is over sooner."""
 
 MAX_GRAPHS = 32
 """Maximum number of CUDA graphs, one per batch shape; capturing one takes a fraction of a second."""
@@ -41,7 +41,7 @@ class Objective(Protocol):
         """Return examples collated on the model's device."""
 
     def loss(self, model: nn.Module, prepared: Any) -> tuple[Tensor, Tensor]:
-        """Return the mean loss of the examples and the scores it was computed from, NaN for an example without one."""
+        """Return the mean loss of the examples, and scores for the collapse check; NaN for an example without one."""
 
 
 def adamw(model: nn.Module, config: PhaseConfig) -> AdamW:
@@ -71,9 +71,9 @@ class TrainStep:
         try:
             return self._step(examples, seed, rank, world)
         except torch.OutOfMemoryError:
-            if self._graphs is None or not self._graphs.has_captured:
+            if self._graphs is None or not self._graphs.has_tried_capture:
                 raise
-        # The weights are unchanged: the optimiser, which has all its memory since the first step, has not run.
+        # The optimiser allocated its memory in the first step, so the error came before it ran: weights are unchanged.
         logger.warning("There is not enough memory for CUDA graphs; training continues without them.")
         self._uses_graphs, self._graphs = False, None
         self._optimizer.zero_grad()
@@ -96,16 +96,16 @@ class TrainStep:
             prepared = self._objective.prepare(self._model, part)
             with _gradient_exchange(self._model, is_last=begin + size >= len(share)):
                 total += self._accumulate(_MicroBatch(prepared, torch.full((), weight, device=self._device)))
-        # The same number on all ranks, so that all of them stop if it is NaN.
+        # The loss is made equal on all ranks, so that all of them stop if it is NaN.
         total = mean_over_ranks(total)
         norm = nn.utils.clip_grad_norm_(self._model.parameters(), self._config.clip)
         self._optimizer.step()
-        # A graph adds to gradients at fixed addresses, which have to stay.
+        # CUDA graphs add to gradients at fixed addresses, so with graphs gradients are set to zero, not to None.
         self._optimizer.zero_grad(set_to_none=self._graphs is None)
         return torch.stack([total, norm])
 
     def _accumulate(self, batch: "_MicroBatch") -> Tensor:
-        """Add a micro-batch's gradients to the accumulated ones, by a CUDA graph where possible; return its loss."""
+        """Add a micro-batch's gradients to the accumulated ones, by a CUDA graph if possible; return its loss."""
         if not isinstance(batch.prepared.inputs, PackedBatch):
             return self._backward(batch)
         self._compile_when_due()
@@ -135,7 +135,7 @@ class TrainStep:
 
 
 class _MicroBatch(NamedTuple):
-    """Examples that go through the model at once, and the weight of their mean loss in the batch's."""
+    """Examples that go through the model at once, and the weight of their mean loss in the loss of the batch."""
 
     prepared: Any
     weight: Tensor
@@ -148,8 +148,8 @@ class CudaGraphs:
     """
 
     def __init__(self) -> None:
-        self.has_captured = False
-        """Whether a capture was tried."""
+        self.has_tried_capture = False
+        """Whether a capture was started; it may have failed."""
         self.clear()
 
     def clear(self) -> None:
@@ -160,9 +160,9 @@ class CudaGraphs:
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, work: Callable[[Any], Tensor], argument: Any) -> Tensor:
-        """Return the result of the work, which must be the same at every call; the next call overwrites the result.
+        """Run `work`, the same function at every call, and return its result, which the next call overwrites.
 
-        The work may have no effect but changing tensors in place.
+        The only side effect of `work` may be to change tensors in place.
         """
         shape = tuple(map(_shape, _leaves(argument)))
         if shape not in self._graphs:
@@ -172,14 +172,14 @@ class CudaGraphs:
                 return work(argument)
             self._graphs[shape] = self._capture(work, argument)
         graph, inputs, result = self._graphs[shape]
-        for place, value in zip(_leaves(inputs), _leaves(argument), strict=True):
-            if isinstance(place, Tensor):
-                place.copy_(value)
+        for captured, value in zip(_leaves(inputs), _leaves(argument), strict=True):
+            if isinstance(captured, Tensor):
+                captured.copy_(value)
         graph.replay()
         return result
 
     def _capture(self, work: Callable[[Any], Tensor], argument: Any) -> tuple[torch.cuda.CUDAGraph, Any, Tensor]:
-        self.has_captured = True
+        self.has_tried_capture = True
         inputs, graph = _cloned(argument), torch.cuda.CUDAGraph()
         # thread_local: other threads of the process may use the GPU meanwhile.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
@@ -202,14 +202,14 @@ def _shape(leaf: Any) -> Hashable:
 
 
 def _gradient_exchange(model: nn.Module, is_last: bool) -> AbstractContextManager[None]:
-    """Exchange gradients between ranks once per batch, with its last micro-batch; before, ranks accumulate them."""
+    """Return a context for a micro-batch, in which ranks exchange gradients only if it is the last of its batch."""
     if is_last or not isinstance(model, DistributedDataParallel):
         return nullcontext()
     return model.no_sync()
 
 
 def rank_and_world() -> tuple[int, int]:
-    """Return this worker's number and the number of workers."""
+    """Return this worker's rank and the number of workers."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobs.entry import parser
-from jobs.run_pipeline import next_steps
+from jobs.run_pipeline import serving
 from jobs.settings import lines
 from rayrank.core.overrides import build
 from rayrank.core.presets import PRESETS
@@ -33,7 +33,7 @@ def test_the_suggested_next_commands_have_the_settings_of_the_pipeline() -> None
     options = parser("")
     given = ["--preset", "minilm", "--dataset", "beir:my data", "--storage", "s", "--set", "listwise.lr=1e-4"]
 
-    export, serve = next_steps(options.parse_args(given))
+    export, serve = serving(options.parse_args(given))
 
     assert shlex.split(export)[3:] == [*given, "--output", "models/new"]
     assert serve.endswith("model=models/new")

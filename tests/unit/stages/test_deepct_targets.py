@@ -13,7 +13,7 @@ def test_targets_stand_at_the_first_pieces_of_words() -> None:
     passages = ["Insouciantly the harp, the Harp", "a sea"]
     queries = [["is the harp insouciantly played", "whose harps"], ["seas"]]
 
-    found = windows_with_targets(passages, queries, ENCODER, room=512, first_number=7).to_pylist()
+    found = windows_with_targets(passages, queries, ENCODER, max_pieces=512, first_number=7).to_pylist()
 
     assert [row["passage"] for row in found] == [7, 8]
     pieces = TOKENIZER.convert_ids_to_tokens(found[0]["piece_ids"])
@@ -23,7 +23,7 @@ def test_targets_stand_at_the_first_pieces_of_words() -> None:
 
 
 def test_a_long_passage_becomes_several_windows_and_one_without_words_none() -> None:
-    found = windows_with_targets(["a harp or a sea", "? !", "..."], [["harp"], ["a"], ["b"]], ENCODER, room=2)
+    found = windows_with_targets(["a harp or a sea", "? !", "..."], [["harp"], ["a"], ["b"]], ENCODER, max_pieces=2)
     assert found["passage"].to_pylist() == [0, 0, 0]
     assert found["targets"].to_pylist() == [[0, 1], [0, 0], [0]]
-    assert len(windows_with_targets([], [], ENCODER, room=2)) == 0
+    assert len(windows_with_targets([], [], ENCODER, max_pieces=2)) == 0

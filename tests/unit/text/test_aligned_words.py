@@ -14,8 +14,8 @@ ENCODER = PieceEncoder(TOKENIZER.backend_tokenizer.to_str(), ALL_PIECES)
 LONG = "The insouciantly playing harpists' café, in Besançon: 3,000 strings! "
 
 
-def first_pieces(text: str, room: int = 512) -> dict[str, str]:
-    found = align([text], ENCODER, room)
+def first_pieces(text: str, max_pieces: int = 512) -> dict[str, str]:
+    found = align([text], ENCODER, max_pieces)
     pieces = TOKENIZER.convert_ids_to_tokens(found.windows.values[found.firsts[0]].tolist())
     return dict(zip(found.words[0], pieces, strict=True))
 
@@ -41,14 +41,14 @@ def test_texts_follow_each_other_with_their_own_words() -> None:
     assert [positions.tolist() for positions in found.firsts] == [[0, 1], [], [2, 3]]
 
 
-@pytest.mark.parametrize("room", [1, 2, 5, 14, 100])
-def test_windows_hold_every_piece_and_begin_with_a_word_where_it_fits(room: int) -> None:
+@pytest.mark.parametrize("max_pieces", [1, 2, 5, 14, 100])
+def test_windows_hold_every_piece_and_begin_with_a_word_where_it_fits(max_pieces: int) -> None:
     text = LONG * 5
-    found = align([text], ENCODER, room)
-    assert found.windows.lengths().max() <= room
+    found = align([text], ENCODER, max_pieces)
+    assert found.windows.lengths().max() <= max_pieces
     assert found.windows.values.tolist() == ENCODER([text])[0].as_py()
     assert found.words == [words_of(text)]
-    if room >= 5:  # the pieces of the longest word
+    if max_pieces >= 5:  # the pieces of the longest word
         assert set(found.windows.starts.tolist()) <= set(found.firsts[0].tolist())
 
 
@@ -73,11 +73,11 @@ def test_words_are_found_under_tokenizers_that_mark_where_words_begin() -> None:
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=60), max_size=4), st.integers(1, 8))
-def test_any_texts_keep_their_pieces(texts: list[str], room: int) -> None:
-    found = align(texts, ENCODER, room)
+def test_any_texts_keep_their_pieces(texts: list[str], max_pieces: int) -> None:
+    found = align(texts, ENCODER, max_pieces)
     assert found.windows.values.tolist() == [piece for row in ENCODER(texts).to_pylist() for piece in row]
     assert found.windows.offsets[-1] == len(found.windows.values)
-    assert found.windows.lengths().max(initial=0) <= room
+    assert found.windows.lengths().max(initial=0) <= max_pieces
     for number, text in enumerate(texts):
         assert len(found.words[number]) == len(found.firsts[number])
         assert set(found.words[number]) <= set(words_of(text))

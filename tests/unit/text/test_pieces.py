@@ -143,4 +143,4 @@ def test_a_folder_without_a_vocabulary_is_named(tmp_path: Path) -> None:
 def test_a_folder_with_a_broken_tokenizer_is_one_sentence(content: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     (tmp_path / "tokenizer.json").write_text(content)
-    assert "name a folder on disk, or a model the hub serves" in complaint(str(tmp_path))
+    assert "name a folder on disk, or a model on the Hugging Face hub" in complaint(str(tmp_path))

@@ -133,6 +133,6 @@ def test_any_text_gets_one_type_and_always_the_same(texts: list[str]) -> None:
     assert predicted == predict(texts) == [predict([text])[0] for text in texts]
 
 
-def test_rules_and_nouns_use_known_types_and_rules_have_reasons() -> None:
-    assert {rule.kind for rule in RULES} | set(NOUNS.values()) <= TYPES | {"abbreviation"}
-    assert all(rule.why for rule in RULES)
+def test_rules_and_nouns_use_known_types_and_rules_say_what_is_asked_for() -> None:
+    assert {rule.query_type for rule in RULES} | set(NOUNS.values()) <= TYPES | {"abbreviation"}
+    assert all(rule.asks_for for rule in RULES)

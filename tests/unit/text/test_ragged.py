@@ -29,7 +29,7 @@ def test_windows_of_a_document_may_overlap() -> None:
 
     assert lists(windows) == [[0, 1, 2, 3, 4], [3, 4, 5, 6, 7], [6, 7, 8, 9]]
     assert windows.lengths().tolist() == [5, 5, 4]
-    assert lists(join(50, windows.cut(2), 51)) == [[50, 0, 1, 51], [50, 3, 4, 51], [50, 6, 7, 51]]
+    assert lists(join(50, windows.truncate(2), 51)) == [[50, 0, 1, 51], [50, 3, 4, 51], [50, 6, 7, 51]]
 
 
 def test_adding_rows_from_one_on_to_others_keeps_no_ids_of_the_rows_before() -> None:
@@ -48,8 +48,10 @@ def test_rows_are_cut_and_chosen_as_lists_are(rows: list[list[int]], data: st.Da
     chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=9)) if rows else []
 
     assert ragged.lengths().tolist() == [len(row) for row in rows]
-    assert lists(ragged.cut(3)) == [row[:3] for row in rows]
-    assert lists(ragged.cut(np.array(sizes, np.int64))) == [row[:size] for row, size in zip(rows, sizes, strict=True)]
+    assert lists(ragged.truncate(3)) == [row[:3] for row in rows]
+    assert lists(ragged.truncate(np.array(sizes, np.int64))) == [
+        row[:size] for row, size in zip(rows, sizes, strict=True)
+    ]
     assert lists(ragged.take(np.array(chosen, np.int64))) == [rows[row] for row in chosen]
 
 
@@ -57,7 +59,7 @@ def test_rows_are_cut_and_chosen_as_lists_are(rows: list[list[int]], data: st.Da
 def test_parts_are_joined_row_by_row(rows: list[tuple[list[int], ...]]) -> None:
     first, second, third = (Ragged.of([row[part] for row in rows]) for part in range(3))
 
-    joined = join(101, first, 102, second.cut(2), third)
+    joined = join(101, first, 102, second.truncate(2), third)
 
     assert lists(joined) == [[101, *a, 102, *b[:2], *c] for a, b, c in rows]
 

@@ -12,7 +12,16 @@ from rayrank.core.config import MINILM
 from rayrank.text import sentences
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Ragged
-from rayrank.text.sentences import CLOSES, DIGIT_FIRST, DIGIT_LAST, ENDS, MIN_PIECES, POINT, cut, sentence_table
+from rayrank.text.sentences import (
+    CLOSES,
+    DIGIT_FIRST,
+    DIGIT_LAST,
+    ENDS,
+    MIN_PIECES,
+    POINT,
+    sentence_table,
+    split_sentences,
+)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +36,7 @@ def table(bert: PreTrainedTokenizerFast) -> np.ndarray:
 
 def split(bert: PreTrainedTokenizerFast, table: np.ndarray, *texts: str) -> list[list[str]]:
     passages = Ragged.of([bert(text, add_special_tokens=False).input_ids for text in texts])
-    found = cut(passages, table)
+    found = split_sentences(passages, table)
     spans = [bert.decode(passages.values[a:b]) for a, b in pairwise(found.bounds)]
     assert len(found.offsets) == len(texts) + 1
     return [spans[a:b] for a, b in pairwise(found.offsets)]
@@ -82,7 +91,7 @@ def test_splitting_all_passages_at_once_equals_splitting_each_alone(
     rows = [[rng.randrange(len(kinds)) for _ in range(rng.choice([0, 1, 3, 12, 40]))] for _ in range(300)]
     passages = Ragged.of(rows)
 
-    found = cut(passages, np.array(kinds, np.uint8))
+    found = split_sentences(passages, np.array(kinds, np.uint8))
 
     assert found.bounds[-1] == len(passages.values)
     for row, ids in enumerate(rows):
@@ -98,7 +107,7 @@ def test_a_slice_of_a_column_has_positions_in_the_whole_column(
     whole = Ragged.of([ids, ids, ids])
     part = Ragged(whole.values, whole.offsets[1:3])
 
-    assert cut(part, table).bounds.tolist() == [len(ids), len(ids) + 5, 2 * len(ids)]
+    assert split_sentences(part, table).bounds.tolist() == [len(ids), len(ids) + 5, 2 * len(ids)]
 
 
 def test_special_tokens_and_words_end_no_sentence(bert: PreTrainedTokenizerFast, table: np.ndarray) -> None:

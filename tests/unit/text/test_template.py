@@ -123,7 +123,7 @@ def test_settings_that_the_pipeline_accepts_leave_queries_their_length(
 
 
 def test_a_query_alone_is_a_prefix(bert: PreTrainedTokenizerFast) -> None:
-    of = Template.of_queries(bert, 5)
+    of = Template.of_one_text(bert, 5)
 
     prefixes = of.prefixes(Ragged.of([[10, 11], [], [12] * 9]))
 
@@ -192,7 +192,7 @@ def test_inputs_equal_those_assembled_one_by_one_and_are_never_too_long(
     assert found.token_types().tolist() == list(chain(*types))
     assert of.lengths(prefixes.lengths(), passages.lengths()).tolist() == [len(row) for row in expected]
     longer = [len(prefixes[row]) + len(passages[row]) + 1 > length for row in range(len(rows))]
-    assert of.is_cut(prefixes.lengths(), passages.lengths()).tolist() == longer
+    assert of.is_truncated(prefixes.lengths(), passages.lengths()).tolist() == longer
 
 
 @given(st.lists(st.tuples(ROW, ROW), min_size=1, max_size=6))

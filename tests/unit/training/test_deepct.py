@@ -154,5 +154,5 @@ def test_it_learns_which_word_matters(device: torch.device) -> None:
 
 
 def test_one_passage_is_not_enough() -> None:
-    with pytest.raises(DatasetError, match="at least 2 passages that answer training queries"):
+    with pytest.raises(DatasetError, match="at least 2 passages that are relevant to training queries"):
         phase(passages=1)

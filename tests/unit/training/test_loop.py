@@ -232,7 +232,7 @@ def test_a_loss_of_nan_stops_the_training_before_a_checkpoint(inputs: Inputs) ->
     with torch.no_grad():
         model.head.bias.fill_(torch.nan)
 
-    with pytest.raises(TrainingStopped, match=r"The loss at step 0 is nan: lower the learning rate \(now 0\.001\)"):
+    with pytest.raises(TrainingStopped, match=r"The loss at step 1 is nan: lower the learning rate \(now 0\.001\)"):
         fit(
             model, phase_of(inputs, POINTWISE), POINTWISE, training=TrainingConfig(seed=1), device=torch.device("cpu"),
             checkpoint=kept, log=lambda line: None, save_every=1,
@@ -250,7 +250,8 @@ def test_a_gradient_of_nan_stops_the_training_before_a_checkpoint(inputs: Inputs
 
     kept = Kept()
 
-    with pytest.raises(TrainingStopped, match=r"The gradient at step 0 is nan: lower the learning rate \(now 0\.001\)"):
+    told = r"The gradient norm at step 1 is nan: lower the learning rate \(now 0\.001\)"
+    with pytest.raises(TrainingStopped, match=told):
         fit(
             tiny_model(1, 0.0), Broken(inputs, LISTWISE, TrainingConfig(seed=3)), LISTWISE,
             training=TrainingConfig(seed=1), device=torch.device("cpu"), checkpoint=kept, log=lambda line: None,

@@ -30,7 +30,7 @@ from rayrank.models.saved import save
 from rayrank.text.pieces import load_tokenizer, save_tokenizer
 from rayrank.text.ragged import Ragged
 from rayrank.training.loop import Log, fit
-from rayrank.training.phases.query_types import QueryTyping
+from rayrank.training.phases.query_typer import QueryTyping
 
 from .conftest import tiny_model
 

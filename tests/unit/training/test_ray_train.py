@@ -19,7 +19,7 @@ from rayrank.core.errors import TrainingStopped
 from rayrank.training import ray_worker
 from rayrank.training.loop import Log
 from rayrank.training.ray_train import AtomicJson, Report, follow
-from rayrank.training.ray_worker import Driver, await_decision, run_worker
+from rayrank.training.ray_worker import DriverQueues, await_decision, run_worker
 
 
 class Queue(queue.Queue[Any]):
@@ -58,10 +58,10 @@ def line(step: int, dev: float | None = 0.5) -> dict[str, Any]:
 
 
 def queues() -> Any:
-    return Driver(Queue(), Queue())  # type: ignore[arg-type]
+    return DriverQueues(Queue(), Queue())  # type: ignore[arg-type]
 
 
-def following(driver: Driver, history: History, report: Report | None) -> Any:
+def following(driver: DriverQueues, history: History, report: Report | None) -> Any:
     return follow(driver, history, "listwise", report)  # type: ignore[arg-type]
 
 
@@ -121,14 +121,14 @@ def test_a_batch_that_does_not_fit_into_memory_is_one_sentence(monkeypatch: pyte
     with (
         pytest.raises(
             TrainingStopped,
-            match=r"^A batch does not fit into the memory of cpu: set micro_batch_size of this phase to less than 8, "
+            match=r"^A batch does not fit into the memory of cpu: set listwise\.micro_batch_size to less than 8, "
             r"or raise resources\.train_gpus=0\.25: a worker has that share of the memory\.$",
         ),
         following(driver, History(), None),
     ):
         run_worker(
             lambda: (model, phase),  # type: ignore[arg-type,return-value]
-            ListwiseConfig(batch_size=8), TrainingConfig(), resources, driver,
+            "listwise", ListwiseConfig(batch_size=8), TrainingConfig(), resources, driver,
         )  # fmt: skip
 
 

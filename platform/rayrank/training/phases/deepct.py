@@ -1,9 +1,9 @@
 """DeepCT phase: trains the model that predicts how much each word of a passage matters. Settings: `DeepCtConfig`.
 
-Examples: the passages that answer training queries, which the stage stores first, in windows of `deepct.length` pieces.
+Examples: the passages relevant to training queries, which the stage stores first, in windows of `deepct.length` pieces.
 Loss: squared error between the weight of a word's first piece and the word's query-term recall. Start: the encoder that
-`encoder.name` names with plain attention, and a fresh head. Dev metric: minus the mean squared error of the words of a
-tenth of the passages.
+`encoder.name` names with plain attention, and a randomly initialised head. Dev metric: minus the mean squared error of
+the words of a tenth of the passages.
 """
 
 from copy import deepcopy
@@ -44,7 +44,7 @@ def settings(config: PipelineConfig) -> DeepCtConfig:
 
 def template_of(config: PipelineConfig, store: Store) -> Template:
     """Return the template of the model's inputs, `[CLS] window [SEP]`."""
-    return Template.of_queries(tokenizer_of(config, store), config.deepct.length - 2)
+    return Template.of_one_text(tokenizer_of(config, store), config.deepct.length - 2)
 
 
 def start(config: PipelineConfig, store: Store) -> tuple[TermWeights, "DeepCt"]:
@@ -93,8 +93,8 @@ class DeepCt:
         passages = np.unique(examples.passages)
         if len(passages) < 2:
             raise DatasetError(
-                f"DeepCT needs at least 2 passages that answer training queries, one to train on and one held out, and "
-                f"the dataset has {len(passages)}: add judgments of the train split."
+                f"DeepCT needs at least 2 passages that are relevant to training queries, one to train on and one held "
+                f"out, and the dataset has {len(passages)}: add judgments of the train split."
             )
         order = generator(seed, STAGE, 0, EPOCH_ORDER).permutation(passages)
         self._held_out = order[: max(1, round(HELD_OUT * len(order)))]
@@ -133,7 +133,7 @@ class DeepCt:
         return generator(self._seed, STAGE, epoch + 1, EPOCH_ORDER).permutation(self.train)
 
     def prepare(self, model: nn.Module, examples: Any) -> Weighted:
-        """Return examples collated on the model's device, packed on a GPU where the encoder can."""
+        """Return examples collated on the model's device, packed on a GPU if the encoder supports packing."""
         device = next(model.parameters()).device
         batch = self.batch(examples, packed=device.type == "cuda" and plain_model(model).encoder.packs)
         return Weighted(batch.inputs.to(device), batch.targets.to(device, non_blocking=True))
@@ -160,7 +160,7 @@ class DeepCt:
 
     @torch.inference_mode()
     def evaluate(self, model: nn.Module, rank: int = 0, world: int = 1) -> tuple[float, int]:
-        """Return minus the squared errors of the words of every world-th dev window from `rank` on, and their count."""
+        """Return minus the summed squared error of the words in this worker's share of dev, and the number of words."""
         device = next(model.parameters()).device
         # A copy: the model's own layers may be compiled, for the packed batches of training.
         copied = deepcopy(plain_model(model)).eval()

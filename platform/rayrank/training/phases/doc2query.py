@@ -1,4 +1,4 @@
-"""doc2query phase: trains a sequence-to-sequence model to write the queries of a passage. Settings: `Doc2QueryConfig`.
+"""doc2query phase: trains a sequence-to-sequence model to generate queries for a passage. Settings: `Doc2QueryConfig`.
 
 Examples: (passage, query) pairs judged relevant in train, which the stage stores first. Loss: cross entropy of the
 query's pieces. Start: the model that `doc2query.model` names. Dev metric: minus the loss on a tenth of the queries.
@@ -27,7 +27,7 @@ STAGE, PHASE = "train_doc2query", "doc2query"
 """The stage's name, and the name that seeds the phase's draws."""
 
 PAIRS = "pairs.parquet"
-"""The artifact's file of the training pairs: the query's number, and the ids of passage and query."""
+"""The artifact's file of the training pairs: the query's number, and the word-piece ids of passage and query."""
 
 HELD_OUT = 0.1
 """The share of the training queries that the dev metric is measured on."""
@@ -49,7 +49,7 @@ def start(config: PipelineConfig, store: Store) -> tuple[QueryWriter, "QueryWrit
 
 
 class Written(NamedTuple):
-    """Passages, what the decoder is given of their queries, and the pieces that it has to predict."""
+    """Encoder inputs (passages), decoder inputs (queries), and the pieces that the decoder has to predict."""
 
     inputs: PaddedBatch
     queries: Tensor
@@ -58,7 +58,7 @@ class Written(NamedTuple):
 
 
 class QueryWriting:
-    """Pairs of a passage and a query that it answers; the seed chooses the queries held out for the dev metric."""
+    """Pairs of a passage and a query it is relevant to; the seed chooses the queries held out for the dev metric."""
 
     def __init__(
         self, passages: Ragged, queries: Ragged, of_query: Rows, template: Seq2SeqTemplate, config: Doc2QueryConfig,
@@ -97,14 +97,14 @@ class QueryWriting:
     def loss(self, model: nn.Module, prepared: Written) -> tuple[Tensor, Tensor]:
         """Return the loss, and the logits of each query's first piece.
 
-        These depend on the passage alone: where they are equal, the model ignores what it reads.
+        These logits depend on the passage alone: if they are equal for all passages, the model ignores the passages.
         """
         logits: Tensor = model(prepared.inputs, prepared.queries)
         return losses.query_pieces(logits, prepared.labels), logits[:, len(self._template.prompt) - 1]
 
     @torch.inference_mode()
     def evaluate(self, model: nn.Module, rank: int = 0, world: int = 1) -> tuple[float, int]:
-        """Return minus the sum of the losses of every world-th held-out pair from `rank` on, and their number."""
+        """Return minus the summed loss of this worker's share of the held-out pairs, and the share's size."""
         device = next(model.parameters()).device
         copied = deepcopy(plain_model(model)).eval()
         share = self.dev[rank::world]

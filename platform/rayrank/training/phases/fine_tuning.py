@@ -1,4 +1,4 @@
-"""What the pointwise and the listwise phase share: their candidates, how pairs are collated, and the dev metric."""
+"""What phases that train on query-passage pairs share: candidates, how pairs are collated, and the dev metric."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -23,7 +23,7 @@ from rayrank.models.inference.scorer import Scorer
 from rayrank.models.saved import load_pretrained
 from rayrank.text.ragged import Rows
 from rayrank.text.words import word_table
-from rayrank.training.data import Inputs, Split, TrainingData, hold_out, inputs_of, read_candidates, tokenizer_of
+from rayrank.training.data import Inputs, Split, TrainingData, inputs_of, read_candidates, tokenizer_of
 from rayrank.training.draws import EPOCH_ORDER, generator
 from rayrank.training.steps import plain_model
 
@@ -35,14 +35,14 @@ class PairGroups(NamedTuple):
     """Pairs sorted by length and padded in several groups, which need less padding than one."""
 
     parts: tuple[PaddedBatch, ...]
-    places: Tensor
-    """For each pair of the batch its place in the concatenated groups."""
+    positions: Tensor
+    """For each pair of the batch its position in the concatenated groups."""
 
 
 def collate_pairs(
     model: nn.Module, texts: PairTexts, query_rows: Rows, passage_rows: Rows, group_tokens: int | None = None
 ) -> PackedBatch | PairGroups:
-    """Return pairs as the model trains on them: packed on a GPU where the encoder can, padded in groups elsewhere.
+    """Return pairs as the model trains on them: packed on a GPU if the encoder supports it, else padded in groups.
 
     Groups have about `group_tokens` tokens each; without it there are at most LENGTH_GROUPS.
     """
@@ -61,12 +61,12 @@ def pair_logits(model: nn.Module, inputs: PackedBatch | PairGroups) -> Tensor:
     """Return the model's logits in the order of the pairs."""
     if isinstance(inputs, PackedBatch):
         return model(inputs)  # type: ignore[no-any-return]
-    return torch.cat([model(part) for part in inputs.parts])[inputs.places]
+    return torch.cat([model(part) for part in inputs.parts])[inputs.positions]
 
 
-def to_device_of(model: nn.Module, rows: Rows) -> Tensor:
-    """Return numbers as a tensor on the model's device."""
-    return torch.from_numpy(rows).to(next(model.parameters()).device, non_blocking=True)
+def to_device_of(model: nn.Module, values: Rows) -> Tensor:
+    """Return an array as a tensor on the model's device."""
+    return torch.from_numpy(values).to(next(model.parameters()).device, non_blocking=True)
 
 
 class FineTuning:
@@ -76,10 +76,11 @@ class FineTuning:
         """Take the phase's name, which seeds its draws, and the measure that selects the best weights."""
         self.phase, self.inputs, self._seed, self._measure = phase, inputs, training.seed, measure
         self.split = inputs.data.splits["train"]
-        # Neither loss has a gradient for a query whose candidates are all relevant.
-        self.num_negatives = np.array([len(self.split.negatives(place)) for place in range(len(self.split.queries))])
-        self.places: list[int] = np.flatnonzero(self.num_negatives).tolist()
-        if not self.places:
+        # A query without negatives is left out: its list has nothing to rank, and its pairs are all of one class.
+        self.num_negatives = np.array([len(self.split.negatives(index)) for index in range(len(self.split.queries))])
+        self.query_indices: list[int] = np.flatnonzero(self.num_negatives).tolist()
+        """The indices, in the split, of the queries to train on."""
+        if not self.query_indices:
             raise DatasetError(
                 "No training query has a negative, which is a candidate that is not judged relevant: raise "
                 "candidates.depth, or noise.threshold if the noise filter removed them."
@@ -94,7 +95,7 @@ class FineTuning:
         return self.generator(epoch, EPOCH_ORDER).permutation(count)
 
     def evaluate(self, model: nn.Module, rank: int = 0, world: int = 1) -> tuple[float, int]:
-        """Return the sum of the dev metric over every world-th dev query from `rank` on, and their number."""
+        """Return the sum of the dev metric over this worker's share of the dev queries, and the share's size."""
         dev = self.inputs.data.splits["dev"]
         share = dev.take(np.arange(rank, len(dev.queries), world))
         scorer = Scorer(scoring_copy(plain_model(model)), self.inputs.texts)
@@ -116,7 +117,7 @@ def dev_metric(data: TrainingData, split: Split, scorer: PairScores, measure: Me
 
 def dev_values(data: TrainingData, split: Split, scorer: PairScores, measure: Measure) -> NDArray[np.float64]:
     """Return the metric of each query's candidates ordered by a scorer; relevant passages outside them are missed."""
-    if not len(split.queries):  # as on some workers, where there are more workers than dev queries
+    if not len(split.queries):  # a worker has none if there are more workers than dev queries
         return np.empty(0)
     queries = np.repeat(split.queries, split.candidates.lengths(np.arange(len(split.queries))))
     passages = split.candidates.values.astype(np.int64)
@@ -135,29 +136,30 @@ def dev_values(data: TrainingData, split: Split, scorer: PairScores, measure: Me
 
 
 def join_candidates(config: PipelineConfig, store: Store, train: Iterable[pa.Table] | None = None) -> Inputs:
-    """Return inputs with the first stage's candidates of train and dev, or with other candidates to train on."""
+    """Return inputs with the first stage's candidates of train and dev; `train` replaces those of train."""
     found = store.require("candidates", config)
     train = read_candidates(found, "train") if train is None else train
     return inputs_of(config, store, {"train": train, "dev": read_candidates(found, "dev")})
 
 
 def with_dev_queries(inputs: Inputs, config: PipelineConfig) -> Inputs:
-    """Return inputs with at most `training.dev_queries` in dev, taken from train where there is no dev split."""
+    """Return inputs with at most `training.dev_queries` in dev."""
     if not len(inputs.data.splits["train"].queries):
         raise DatasetError(
             f"The dataset {config.dataset.source} has no judged training queries: training needs a train split with "
             f"grades of dataset.relevant_from={config.dataset.relevant_from} or more."
         )
-    splits = hold_out(inputs.data.splits, config.training.dev_queries)
-    if not len(splits["dev"].candidates.values):
+    dev = inputs.data.splits["dev"].sample(config.training.dev_queries)
+    if not len(dev.candidates.values):
         raise DatasetError(
-            f"No dev query of the dataset {config.dataset.source} has candidates, so no model can be measured: "
-            f"add candidates of the dev split, or remove its judgments, and a tenth of train becomes dev instead."
+            f"No judged dev query of the dataset {config.dataset.source} has candidates, so no model can be measured: "
+            f"add candidates of the dev split, or remove its judgments, and a share dataset.holdout of train (now "
+            f"{config.dataset.holdout:g}) becomes dev instead."
         )
-    return replace(inputs, data=replace(inputs.data, splits=splits))
+    return replace(inputs, data=replace(inputs.data, splits={**inputs.data.splits, "dev": dev}))
 
 
-def words_of(config: PipelineConfig, store: Store) -> NDArray[np.int8]:
+def word_table_of(config: PipelineConfig, store: Store) -> NDArray[np.int8]:
     """Return the table of word starts of the corpus's tokenizer."""
     return word_table(tokenizer_of(config, store))
 
@@ -165,5 +167,5 @@ def words_of(config: PipelineConfig, store: Store) -> NDArray[np.int8]:
 def pretrained_encoder(config: PipelineConfig, store: Store) -> Encoder:
     """Return the encoder of the pretrain phase, or without that phase the one that `encoder.name` names."""
     if config.pretrain.enabled:
-        return load_pretrained(store.require("pretrain", config), config.strm, words_of(config, store))
-    return load_encoder(config.encoder, words_of(config, store), config.strm)
+        return load_pretrained(store.require("pretrain", config), config.strm, word_table_of(config, store))
+    return load_encoder(config.encoder, word_table_of(config, store), config.strm)

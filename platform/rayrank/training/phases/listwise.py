@@ -1,9 +1,9 @@
-"""Listwise phase: a query's positives against its negatives, in one list. Settings: `ListwiseConfig`.
+"""Listwise phase: trains the model to score a query's positives above its negatives. Settings: `ListwiseConfig`.
 
-Examples: one list per training query, drawn anew each epoch from its judged answers and from its other candidates
-without those that the noise filter removes. Loss: negative log likelihood of the positives within their list.
-Start: the pointwise model with one output instead of two, or an encoder with a fresh head (`listwise.start`,
-`listwise.head`). Dev metric: that of `fine_tuning.dev_values`, on the first stage's candidates of the dev queries.
+Examples: one list per training query, drawn anew each epoch from its relevant passages and from the other candidates
+that the noise filter keeps. Loss: negative log likelihood of the positives within their list. Start: the pointwise
+model with one output instead of two, or an encoder with a randomly initialised head (`listwise.start`,
+`listwise.head`). Dev metric: `training.metric` of the dev queries' first-stage candidates, ordered by the model.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ from rayrank.training.phases.fine_tuning import (
     pretrained_encoder,
     to_device_of,
     with_dev_queries,
-    words_of,
+    word_table_of,
 )
 
 STAGE = "listwise"
@@ -51,7 +51,7 @@ def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "Listwise"]:
     phase = Listwise(_filtered_inputs(config, store), config.listwise, config.training, Measure.of(config))
     if config.listwise.start == "encoder":
         return Reranker(pretrained_encoder(config, store), num_outputs=1), phase
-    model = load_reranker(store.require("pointwise", config), config.strm, words_of(config, store)).train()
+    model = load_reranker(store.require("pointwise", config), config.strm, word_table_of(config, store)).train()
     if config.listwise.head == "fresh":
         return Reranker(model.encoder, num_outputs=1), phase
     listwise_head(model)
@@ -66,8 +66,8 @@ def _filtered_inputs(config: PipelineConfig, store: Store) -> Inputs:
     filtered = with_dev_queries(joined, config)
     if len(joined.data.splits["dev"].queries):
         return filtered
-    # Dev queries are taken from train then. Filtered candidates would make them too easy: passages that the pointwise
-    # model wrongly finds relevant would be missing.
+    # Without a dev split, dev queries come from train. Filtered candidates would make them too easy: passages that the
+    # pointwise model wrongly finds relevant would be missing.
     whole = with_dev_queries(join_candidates(config, store), config)
     splits = {"train": filtered.data.splits["train"], "dev": whole.data.splits["dev"]}
     return replace(filtered, data=replace(filtered.data, splits=splits))
@@ -87,8 +87,8 @@ class LabelledLists(NamedTuple):
     inputs: PackedBatch | PairGroups
     labels: Tensor
     """(lists, length): 1 for a positive, 0 for a negative, -1 for padding."""
-    places: Tensor
-    """(lists, length): the place of each passage among the pairs."""
+    pair_indices: Tensor
+    """(lists, length): the index of each passage's pair in `inputs`; that of any pair for padding."""
 
 
 class Listwise(FineTuning):
@@ -101,32 +101,32 @@ class Listwise(FineTuning):
         self._config = config
 
     def num_examples(self) -> int:
-        return len(self.places)
+        return len(self.query_indices)
 
     def examples(self, epoch: int) -> list[tuple[int, Rows, Rows]]:
         """Return (query row, passage rows, labels) of each list."""
         found = []
-        for place in self.places:
-            query, positives = int(self.split.queries[place]), self.split.positives[place].astype(np.int64)
+        for index in self.query_indices:
+            query, positives = int(self.split.queries[index]), self.split.positives[index].astype(np.int64)
             rng = self.generator(epoch, query)
-            found.append((query, *query_list(positives, self.split.negatives(place), self._config, rng)))
-        return [found[place] for place in self.order(len(found), epoch)]
+            found.append((query, *query_list(positives, self.split.negatives(index), self._config, rng)))
+        return [found[position] for position in self.order(len(found), epoch)]
 
     def prepare(self, model: nn.Module, examples: list[tuple[int, Rows, Rows]]) -> LabelledLists:
         """Return examples collated on the model's device."""
         queries = np.array([query for query, _, _ in examples])
         passages, labels = (np.stack([example[column] for example in examples]) for column in (1, 2))
         present = labels >= 0
-        # The loss masks the padding of a list, so its place may be that of any pair.
-        places = np.where(present, present.ravel().cumsum().reshape(present.shape) - 1, 0)
+        # The loss masks the padding of a list, so its index may be that of any pair.
+        pair_indices = np.where(present, present.ravel().cumsum().reshape(present.shape) - 1, 0)
         query_rows = np.repeat(queries, present.sum(1))
         inputs = collate_pairs(model, self.inputs.texts, query_rows, passages[present])
-        return LabelledLists(inputs, to_device_of(model, labels), to_device_of(model, places))
+        return LabelledLists(inputs, to_device_of(model, labels), to_device_of(model, pair_indices))
 
     def loss(self, model: nn.Module, prepared: LabelledLists) -> tuple[Tensor, Tensor]:
         """Return the loss of the lists, and the pairs' scores."""
         scores = relevance_score(pair_logits(model, prepared.inputs)).float()
-        lists = scores.index_select(0, prepared.places.flatten()).view(prepared.places.shape)
+        lists = scores.index_select(0, prepared.pair_indices.flatten()).view(prepared.pair_indices.shape)
         return losses.listwise(lists, prepared.labels), scores
 
 

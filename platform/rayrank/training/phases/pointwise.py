@@ -1,8 +1,8 @@
 """Pointwise phase: classifies one pair of query and passage at a time as relevant or not. Settings: `PointwiseConfig`.
 
-Examples: every judged answer of a training query, and `pointwise.negatives` of its other candidates for each.
-Loss: cross entropy of the two classes, irrelevant and relevant. Start: the pre-trained encoder and a fresh head.
-Dev metric: that of `fine_tuning.dev_values`, on the first stage's candidates of the dev queries.
+Examples: every positive of a training query, each with `pointwise.negatives` of the query's other candidates.
+Loss: cross entropy of the two classes, irrelevant and relevant. Start: the pre-trained encoder and a randomly
+initialised head. Dev metric: `training.metric` of the dev queries' first-stage candidates, ordered by the model.
 """
 
 from typing import Any, NamedTuple
@@ -60,8 +60,8 @@ class Pointwise(FineTuning):
     ) -> None:
         super().__init__(STAGE, inputs, training, measure)
         self._ratio = config.negatives
-        num_positives = self.split.positives.lengths(np.array(self.places))
-        num_negatives = np.minimum(self.num_negatives[self.places], self._ratio * num_positives)
+        num_positives = self.split.positives.lengths(np.array(self.query_indices))
+        num_negatives = np.minimum(self.num_negatives[self.query_indices], self._ratio * num_positives)
         self._num_pairs = int((num_positives + num_negatives).sum())
 
     def num_examples(self) -> int:
@@ -70,10 +70,10 @@ class Pointwise(FineTuning):
     def examples(self, epoch: int) -> Any:
         """Return an array of (query row, passage row, label), one row per pair."""
         found = []
-        for place in self.places:
-            query, positives = int(self.split.queries[place]), self.split.positives[place].astype(np.int64)
+        for index in self.query_indices:
+            query, positives = int(self.split.queries[index]), self.split.positives[index].astype(np.int64)
             rng = self.generator(epoch, query)
-            found.append(query_pairs(query, positives, self.split.negatives(place), self._ratio, rng))
+            found.append(query_pairs(query, positives, self.split.negatives(index), self._ratio, rng))
         columns = [np.concatenate(column) for column in zip(*found, strict=True)]
         return np.stack(columns, axis=1)[self.order(self._num_pairs, epoch)]
 

@@ -1,9 +1,9 @@
-"""Pretrain phase: masked words and next sentences on the corpus itself. Settings: `PretrainConfig`.
+"""Pretrain phase: masked language modelling and next-sentence prediction on the corpus. Settings: `PretrainConfig`.
 
 Examples: every passage once per epoch, made from stored ids when a batch needs it. A passage of several sentences is
-cut in two at one of them, and its second half is kept or replaced by that of another passage; a passage of one sentence
-is read alone. Loss: cross entropy of the masked pieces plus, for two halves, of whether the second follows the first.
-Start: the encoder that `encoder.name` names, with its heads where it has any. Dev metric: minus the loss on held-out
+split before one of them, and its second half is kept or replaced by that of another passage; a passage of one sentence
+is not split. Loss: cross entropy of the masked pieces plus, for two halves, of whether the second follows the first.
+Start: the encoder that `encoder.name` names, with its heads if it has any. Dev metric: minus the loss on held-out
 passages.
 """
 
@@ -24,7 +24,7 @@ from rayrank.core.errors import ConfigError
 from rayrank.models.batches import PackedBatch, PaddedBatch, pack, pad
 from rayrank.models.pretraining import IGNORED, NEXT, PretrainingModel, build
 from rayrank.text.ragged import Ragged, Rows, Windows, join
-from rayrank.text.sentences import cut, sentence_table
+from rayrank.text.sentences import sentence_table, split_sentences
 from rayrank.text.template import Sequences, Template
 from rayrank.text.words import word_table
 from rayrank.training import losses
@@ -45,8 +45,8 @@ MIN_TO_PAIR = 4
 wrong second half comes from another passage."""
 
 SPLIT, IS_NEXT, OTHER, OTHER_SPLIT, ROUND = range(5)
-"""The first random numbers of an example: where its passage is split, whether the second half is its own, else of which
-passage and from which sentence on, and how the number of masked pieces is rounded. Three per position follow."""
+"""Columns of an example's random numbers: where the passage is split, whether the second half is its own, the passage
+and the split of a wrong second half, and the rounding of the number of masked pieces. Three per position follow."""
 
 MASKED_STEP = 64
 """The masked pieces of a packed batch are padded to a multiple of this, so that few shapes of batches occur."""
@@ -70,7 +70,7 @@ def start(config: PipelineConfig, store: Store) -> tuple[PretrainingModel, "Pret
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The ids of a tokenizer that examples are made with."""
+    """The special tokens of a tokenizer and the roles of its pieces, as examples need them."""
 
     cls: int
     sep: int
@@ -79,11 +79,11 @@ class Vocabulary:
     special: NDArray[np.bool_]
     """For every id whether it is a special token, which is never masked and never replaces a piece."""
     sentences: NDArray[np.uint8]
-    """For every id whether it ends a sentence, see `sentence_table`."""
+    """The roles of every id in sentence splitting, as bits, see `sentence_table`."""
 
     @classmethod
     def of(cls, tokenizer: "PreTrainedTokenizerFast") -> "Vocabulary":
-        """Return the ids of a tokenizer."""
+        """Return those of a tokenizer, which must have a mask token."""
         if tokenizer.mask_token_id is None:
             raise ConfigError(
                 f"text.tokenizer={tokenizer.name_or_path} has no mask token: set pretrain.enabled=false, or name a "
@@ -100,13 +100,13 @@ class Batch(NamedTuple):
 
     inputs: PaddedBatch | PackedBatch
     masked: Tensor
-    """The masked positions, counted through the batch row after row."""
+    """The masked positions, as indices into the flattened batch."""
     labels: Tensor
     """The pieces at the masked positions; `IGNORED` for padding."""
     of_example: Tensor
     """The example that each masked position belongs to."""
     nsp_labels: Tensor
-    """For each example whether its second half follows the first: `NEXT`, `1 - NEXT`, or `IGNORED` without one."""
+    """For each example whether its second half follows the first: `NEXT`, `1 - NEXT`, or `IGNORED` if there is none."""
 
     def to(self, device: torch.device) -> "Batch":
         return Batch(self.inputs.to(device), *(tensor.to(device, non_blocking=True) for tensor in self[1:]))
@@ -119,7 +119,7 @@ class Pretraining:
         self._passages, self._vocabulary, self._config, self._seed = passages, vocabulary, config, seed
         special = vocabulary.cls, vocabulary.sep, vocabulary.pad
         self._template = Template(*special, length=config.length, query_length=config.length)
-        self._sentences = cut(passages, vocabulary.sentences)
+        self._sentences = split_sentences(passages, vocabulary.sentences)
         self._pieces = np.flatnonzero(~vocabulary.special)
         counts = self._sentences.counts
         self._num_one_sentence = int((counts == 1).sum())
@@ -141,12 +141,12 @@ class Pretraining:
             )
 
     def facts(self) -> dict[str, Any]:
-        """Return the number of one-sentence passages, and a finding where there are no next-sentence pairs."""
+        """Return the number of one-sentence passages, and a finding if there are no next-sentence pairs."""
         facts: dict[str, Any] = {"num_one_sentence": self._num_one_sentence}
         if not self._is_paired.any():
             facts["findings"] = [
-                f"pretrain: masked words only, no next sentences: fewer than {MIN_TO_PAIR} passages of the corpus have "
-                f"two sentences or more."
+                f"pretrain: no next-sentence prediction, only masked language modelling, because fewer than "
+                f"{MIN_TO_PAIR} passages of the corpus have two sentences or more."
             ]
         return facts
 
@@ -163,7 +163,7 @@ class Pretraining:
         return np.column_stack([np.full(len(self._held_rows), HELD_OUT), self._held_rows])
 
     def prepare(self, model: nn.Module, examples: Any) -> Batch:
-        """Return examples collated on the model's device, packed on a GPU where the encoder can."""
+        """Return examples collated on the model's device, packed on a GPU if the encoder supports packing."""
         device, batch = next(model.parameters()).device, self.batch(examples)
         if device.type == "cuda" and plain_model(model).encoder.packs:
             batch = self._packed(batch)
@@ -178,7 +178,7 @@ class Pretraining:
 
     @torch.inference_mode()
     def evaluate(self, model: nn.Module, rank: int = 0, world: int = 1) -> tuple[float, int]:
-        """Return minus the sum of the losses of every world-th held-out example from `rank` on, and their number."""
+        """Return minus the summed loss of this worker's share of the held-out examples, and the share's size."""
         device = next(model.parameters()).device
         # A copy: the model's own layers may be compiled, for the packed batches of training.
         copied = deepcopy(plain_model(model)).eval()
@@ -199,31 +199,31 @@ class Pretraining:
         numbers = np.stack([stream.random(width) for stream in streams])
         pairs, nsp_labels = self._assembled(epochs, rows, numbers)
         inputs = pad(pairs, self._vocabulary.pad)
-        places = numbers[:, ROUND + 1 :].reshape(len(rows), 3, -1)[:, :, : inputs.ids.shape[1]]
-        chosen = self._chosen(inputs, numbers[:, ROUND], places[:, 0])
+        of_positions = numbers[:, ROUND + 1 :].reshape(len(rows), 3, -1)[:, :, : inputs.ids.shape[1]]
+        chosen = self._chosen(inputs, numbers[:, ROUND], of_positions[:, 0])
         masked = torch.from_numpy(np.flatnonzero(chosen))
         labels = inputs.ids.flatten()[masked]
-        inputs.ids.view(-1)[masked] = torch.from_numpy(self._replaced(labels.numpy(), places[:, 1:], chosen))
+        inputs.ids.view(-1)[masked] = torch.from_numpy(self._replaced(labels.numpy(), of_positions[:, 1:], chosen))
         return Batch(inputs, masked, labels, masked // inputs.ids.shape[1], torch.from_numpy(nsp_labels))
 
     def _packed(self, batch: Batch) -> Batch:
         padded = batch.inputs
         assert isinstance(padded, PaddedBatch)
-        places = padded.attention_mask.flatten().cumsum(0) - 1
+        positions = padded.attention_mask.flatten().cumsum(0) - 1
         spare = (0, -len(batch.masked) % MASKED_STEP)
         return Batch(
             pack(padded, self._template),
-            functional.pad(places[batch.masked], spare),
+            functional.pad(positions[batch.masked], spare),
             functional.pad(batch.labels, spare, value=IGNORED),
             functional.pad(batch.of_example, spare),
             batch.nsp_labels,
         )
 
     def _assembled(self, epochs: Rows, rows: Rows, numbers: Numbers) -> tuple[Sequences, Rows]:
-        """Return `[CLS] A [SEP] B [SEP]` of each example, `[CLS] A [SEP]` of a passage read alone, and their labels."""
+        """Return `[CLS] A [SEP] B [SEP]` of each example, `[CLS] A [SEP]` of an unsplit passage, and their labels."""
         bounds, offsets = self._sentences.bounds, self._sentences.offsets
         paired, is_next = self._is_paired[rows], numbers[:, IS_NEXT] < 0.5
-        # A passage read alone is its own first half, cut at its end, and its second half is empty.
+        # An unsplit passage is all first half: its middle is its end, and its second half is empty.
         middles = np.where(paired, self._split(rows, numbers[:, SPLIT]), offsets[rows + 1])
         others = rows.copy()
         others[paired] = self._others(epochs[paired], rows[paired], numbers[paired, OTHER])
@@ -233,22 +233,23 @@ class Pretraining:
         values, middle, second = self._passages.values, bounds[middles], bounds[seconds]
         first_half = middle - bounds[offsets[rows]]
         before, after = self._template.halves(first_half, bounds[last] - second)
-        # A long passage read alone is cut to another window each epoch; two halves keep the ends that meet.
+        # A long unsplit passage is truncated to a random window. Of two halves, the first keeps its end and the second
+        # its beginning.
         middle = middle - np.where(paired, 0, _below(numbers[:, SPLIT], first_half - before + 1))
         prefixes = self._template.prefixes(Windows(values, middle - before, middle))
         pairs = self._template.pairs(prefixes, Windows(values, second, second + after))
         # The separator behind an empty second half is left out.
-        ids = join(pairs.ids.cut(pairs.ids.lengths() - ~paired))
+        ids = join(pairs.ids.truncate(pairs.ids.lengths() - ~paired))
         labels = np.where(paired, np.where(is_next, NEXT, 1 - NEXT), IGNORED)
         return Sequences(ids, pairs.prefix_lengths), labels
 
     def _split(self, rows: Rows, numbers: Numbers) -> Rows:
-        """Return a sentence of each passage, but not its first; meaningless for a passage of one sentence."""
+        """Return the random sentence before which each passage is split; meaningless for a passage of one sentence."""
         first, last = self._sentences.offsets[rows], self._sentences.offsets[rows + 1]
         return first + 1 + _below(numbers, last - first - 1)
 
     def _others(self, epochs: Rows, rows: Rows, numbers: Numbers) -> Rows:
-        """Return for each passage another one of several sentences; for held-out passages another held-out one."""
+        """Return for each passage another passage with several sentences, held out if the passage is held out."""
         others = np.empty_like(rows)
         for pool, mine in ((self._train_pool, epochs != HELD_OUT), (self._held_pool, epochs == HELD_OUT)):
             drawn = _below(numbers[mine], np.full(mine.sum(), len(pool) - 1))
@@ -257,7 +258,7 @@ class Pretraining:
         return others
 
     def _chosen(self, inputs: PaddedBatch, rounding: Numbers, keys: Numbers) -> NDArray[np.bool_]:
-        """Return the positions to mask: `pretrain.masked` of those without a special token, at least one."""
+        """Return the positions to mask: a share `pretrain.masked` of those without a special token, at least one."""
         free = ~self._vocabulary.special[inputs.ids.numpy()] & (inputs.attention_mask.numpy() > 0)
         num_free = free.sum(1)
         # Rounded at random, so that the share is right on average for short texts, too.
@@ -268,9 +269,9 @@ class Pretraining:
 
     def _replaced(self, labels: Rows, numbers: Numbers, chosen: NDArray[np.bool_]) -> Rows:
         """Return the ids that replace masked pieces: 80 % the mask token, 10 % any piece, 10 % the piece itself."""
-        fate, which = numbers[:, 0][chosen], numbers[:, 1][chosen]
-        drawn = self._pieces[_below(which, np.full(len(which), len(self._pieces)))]
-        return np.where(fate < 0.8, self._vocabulary.mask, np.where(fate < 0.9, drawn, labels))
+        choice, piece = numbers[:, 0][chosen], numbers[:, 1][chosen]
+        drawn = self._pieces[_below(piece, np.full(len(piece), len(self._pieces)))]
+        return np.where(choice < 0.8, self._vocabulary.mask, np.where(choice < 0.9, drawn, labels))
 
 
 def _below(numbers: Numbers, limits: Rows) -> Rows:

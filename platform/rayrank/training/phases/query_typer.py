@@ -1,7 +1,8 @@
-"""Query types phase: trains the classifier that predicts the type of a query. Settings: `TyperConfig`.
+"""Query typer phase: trains the classifier that predicts the type of a query. Settings: `TyperConfig`.
 
 Examples: labelled questions, which the stage stores first. Loss: cross entropy over the types. Start: the encoder that
-`encoder.name` names with plain attention, and a fresh head. Dev metric: accuracy on a tenth of the questions.
+`encoder.name` names with plain attention, and a randomly initialised head. Dev metric: accuracy on a tenth of the
+questions.
 """
 
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from rayrank.training.steps import plain_model
 
 STAGE = "query_typer"
 QUESTIONS = "questions.parquet"
-"""The artifact's file of the questions' ids and the numbers of their types."""
+"""The artifact's file of the questions: their word-piece ids, and the numbers of their types."""
 
 HELD_OUT = 0.1
 """The share of the questions that the dev metric is measured on."""
@@ -41,7 +42,7 @@ def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "QueryTyping"
     artifact = store.artifact(STAGE, config)
     types, table = artifact.read_json(NAMES), artifact.read_table(QUESTIONS)
     tokenizer = load_tokenizer(artifact.local("tokenizer"))
-    template = Template.of_queries(tokenizer, config.text.query_pieces)
+    template = Template.of_one_text(tokenizer, config.text.query_pieces)
     questions = template.prefixes(Ragged.from_arrow(table["piece_ids"]))
     # Plain attention: STRM is for matching the words of two texts, and here there is one.
     model = Reranker(load_encoder(config.encoder, None, StrmConfig(form="off")), len(types))
@@ -89,7 +90,7 @@ class QueryTyping:
         return losses.query_types(logits, prepared.labels), logits
 
     def evaluate(self, model: nn.Module, rank: int = 0, world: int = 1) -> tuple[float, int]:
-        """Return how many of every world-th dev question from `rank` on are classified correctly, and their number."""
+        """Return the number of correctly classified questions in this worker's share of dev, and the share's size."""
         rows = self.dev[rank::world]
         found = most_likely(plain_model(model), self._questions, rows, self._pad_id)
         return float((found == self._labels[rows]).sum()), len(rows)

@@ -1,0 +1,87 @@
+"""Which run is the best on dev: the first stage, a re-ranker, or a combination of both."""
+
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayrank.core import flow
+from rayrank.core.artifacts import Store
+from rayrank.core.config import PipelineConfig
+from rayrank.data.rows import ranked
+from rayrank.measure.metrics import Floats, Measure
+from rayrank.measure.significance import Comparison, compare
+from rayrank.reports.table import p_phrase
+
+SPLIT = "dev"
+
+SURE = 0.1
+"""Another run is chosen over the first stage only if a paired test gives a p value below this."""
+
+
+class Choice(NamedTuple):
+    """The run that dev chose, and how all runs compare there."""
+
+    name: str
+    first_stage: str
+    metric: str
+    num_queries: int
+    means: dict[str, float]
+    """The mean of the metric for each run; the first stage's comes first."""
+    comparisons: dict[str, Comparison]
+    """Each run but the first stage against the first stage."""
+
+    def is_better(self, name: str) -> bool:
+        """Return whether a run is better than the first stage, and not only by chance."""
+        found = self.comparisons.get(name)
+        return found is not None and found.difference > 0 and found.p_value < SURE
+
+    def facts(self) -> dict[str, Any]:
+        """Return the choice as JSON."""
+        return {**self._asdict(), "comparisons": {name: asdict(found) for name, found in self.comparisons.items()}}
+
+    def finding(self) -> str:
+        """Return a sentence about the choice."""
+        figure = f"{self.name} with {self.metric} {self.means[self.name]:.4f}"
+        start = f"best on {SPLIT} ({self.num_queries:,} queries): {figure}"
+        if not self.comparisons:
+            return f"{start}, the only run"
+        best = max(self.comparisons, key=self.means.__getitem__)
+        found = self.comparisons[best]
+        margin = f"{found.difference:+.4f} over {self.first_stage}, {p_phrase(found.p_value)}"
+        if self.name != self.first_stage:
+            return f"{start} ({margin})"
+        return f"{start}; no other run is surely better: {best} has {self.means[best]:.4f} ({margin})"
+
+
+def choose(config: PipelineConfig, store: Store) -> Choice | None:
+    """Compare the runs on storage on dev, and choose one; None if dev has no judgments or no first-stage run."""
+    first = flow.run_named(config.candidates.first_stage, config)[0]
+    judgments = store.require("corpus", config).read_table("judgments.parquet")
+    qrels = judgments.filter(pc.equal(judgments["split"], SPLIT))
+    names = [first, *(name for name in flow.used_runs(config) if not flow.is_first_stage(name, config))]
+    values = {
+        name: found for name in names if len(qrels) and (found := _values(name, qrels, config, store)) is not None
+    }
+    if first not in values:
+        return None
+    settings = config.evaluate
+    comparisons = {
+        name: compare(found, values[first], settings.test, settings.resamples, settings.seed)
+        for name, found in values.items()
+        if name != first
+    }
+    means = {name: float(found.mean()) for name, found in values.items()}
+    choice = Choice(first, first, Measure.of(config).name, len(values[first]), means, comparisons)
+    best = max(means, key=means.__getitem__)
+    return choice._replace(name=best) if choice.is_better(best) else choice
+
+
+def _values(name: str, qrels: pa.Table, config: PipelineConfig, store: Store) -> Floats | None:
+    """Return a run's metric for each dev query, None if storage has no such rows."""
+    artifact = store.find(flow.run_node(name, config), config)
+    files = artifact.names(SPLIT) if artifact else []
+    if not artifact or not files:
+        return None
+    return Measure.of(config).values(qrels, ranked(pa.concat_tables(map(artifact.read_table, files))))
