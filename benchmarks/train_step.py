@@ -51,19 +51,19 @@ class Lists:
 
     def padded(self, model: nn.Module, examples: Rows) -> LabelledLists:
         """Return the pairs of some rows, padded to the longest."""
-        places = torch.arange(len(examples), device=_device(model))
+        positions = torch.arange(len(examples), device=_device(model))
         return self._labelled(
-            model, examples, PairGroups((self._texts.padded(examples, examples, places.device),), places)
+            model, examples, PairGroups((self._texts.padded(examples, examples, positions.device),), positions)
         )
 
     def loss(self, model: nn.Module, prepared: LabelledLists) -> tuple[Tensor, Tensor]:
         """Return the loss of the lists."""
         scores = pair_logits(model, prepared.inputs)[:, 0]
-        return losses.listwise(scores[prepared.places], prepared.labels), scores
+        return losses.listwise(scores[prepared.pair_indices], prepared.labels), scores
 
     def _labelled(self, model: nn.Module, examples: Rows, inputs: PackedBatch | PairGroups) -> LabelledLists:
-        places = torch.arange(len(examples), device=_device(model)).view(-1, self._size)
-        return LabelledLists(inputs, (places % self._size == 0).long(), places)
+        pair_indices = torch.arange(len(examples), device=_device(model)).view(-1, self._size)
+        return LabelledLists(inputs, (pair_indices % self._size == 0).long(), pair_indices)
 
 
 def usual_step(
