@@ -17,7 +17,7 @@ NOISE = "noise"
 """Stands for the scores of the training candidates that the noise filter reads."""
 
 _MODEL = ("encoder", "strm", "input", "training")
-_ALL_BUT_METRIC = ("training.seed", "training.dev_queries", "training.evaluations")
+_ALL_BUT_METRIC = ("training.seed", "training.dev_queries", "training.evaluations", "training.patience")
 """Settings of the training section that an evaluation does not depend on: it uses only the metric."""
 _NO_DEV = ("training.dev_queries", "training.metric")
 """Settings of the training section that a phase without a ranking metric does not depend on."""

@@ -19,6 +19,9 @@ class TrainingConfig(Section):
     evaluations: int = Field(
         default=1, ge=1, description="dev measurements per epoch; the weights of the best one are kept"
     )
+    patience: int | None = Field(
+        default=None, ge=1, description="dev measurements without a new best after which a phase ends; never if empty"
+    )
     metric: Annotated[str, AfterValidator(display_name)] = Field(
         default="MRR@10", description="selects models on dev: MRR, nDCG, MAP, P or R, as in nDCG@10"
     )
@@ -29,6 +32,10 @@ class PhaseConfig(Section):
 
     epochs: int = Field(default=1, ge=1)
     max_steps: int | None = Field(default=None, ge=1, description="end the phase after this many steps")
+    min_steps: int = Field(
+        default=0, ge=0, description="fewest steps: with little data batches become smaller, then epochs more"
+    )
+    smallest_batch: int = Field(default=8, ge=1, description="the batch size that min_steps may lead to")
     batch_size: int = Field(default=32, ge=1)
     lr: float = Field(default=3e-5, gt=0)
     warmup: float = Field(default=0.1, ge=0, lt=1, description="share of the steps in which the learning rate rises")
@@ -38,11 +45,6 @@ class PhaseConfig(Section):
     micro_batch_size: int | None = Field(
         default=None, ge=1, description="examples per forward pass; a worker's share of the batch if empty"
     )
-
-    @property
-    def inputs_per_example(self) -> int:
-        """The largest number of encoder inputs in one example."""
-        return 1
 
 
 class TyperConfig(PhaseConfig):
@@ -96,10 +98,6 @@ class ListwiseConfig(PhaseConfig):
     positives: int = Field(default=1, ge=1)
     negatives: int = Field(default=5, ge=1)
 
-    @property
-    def inputs_per_example(self) -> int:
-        return self.positives + self.negatives
-
 
 class TrainDenseConfig(PhaseConfig):
     """The bi-encoder of the dense first stage, trained to score a query's relevant passage above other passages."""
@@ -126,10 +124,6 @@ class TrainDenseConfig(PhaseConfig):
     micro_batch_size: int | None = Field(
         default=None, ge=2, description="queries that are compared at a time; a smaller number has fewer negatives"
     )
-
-    @property
-    def inputs_per_example(self) -> int:
-        return 2 + self.negatives
 
 
 class DeepCtConfig(PhaseConfig):

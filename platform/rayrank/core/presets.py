@@ -51,17 +51,21 @@ def minilm() -> PipelineConfig:
     return PipelineConfig(
         # MRR@10 on InsuranceQA without a re-ranker: trained_hybrid 0.52, hybrid 0.42, bm25 0.27.
         candidates=CandidatesConfig(first_stage="trained_hybrid", depth=100),
-        train_dense=TrainDenseConfig(epochs=8, batch_size=256, lr=1e-4, temperature=0.02),
+        train_dense=TrainDenseConfig(
+            epochs=8, batch_size=256, lr=1e-4, temperature=0.02, min_steps=200, smallest_batch=32
+        ),
         # This encoder was trained on whole sentences; in a trial without tuning, STRM's mask made it worse.
         strm=StrmConfig(form="off"),
         deepct=DeepCtConfig(batch_size=64, lr=1e-4),
         input=InputConfig(length=256),
-        training=TrainingConfig(dev_queries=2000),
+        training=TrainingConfig(dev_queries=2000, patience=3),
         pretrain=PretrainConfig(epochs=4, batch_size=128, lr=1e-4),
-        pointwise=PointwiseConfig(epochs=1, batch_size=128, negatives=5, lr=1e-4),
+        pointwise=PointwiseConfig(epochs=1, batch_size=128, negatives=5, lr=1e-4, min_steps=400),
         # With three epochs and decay to zero, dev was best after the second, when the learning rate was still about
         # 0.35 lr. Hence two epochs that end there.
-        listwise=ListwiseConfig(epochs=2, batch_size=32, negatives=31, lr=1e-4, lr_end=0.35),
+        listwise=ListwiseConfig(
+            epochs=2, batch_size=32, negatives=31, lr=1e-4, lr_end=0.35, min_steps=200, smallest_batch=4
+        ),
     )
 
 

@@ -1,8 +1,9 @@
 """What the training stages share: train a phase on the cluster, store its best weights, remove its checkpoints."""
 
+import math
 import time
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
@@ -68,9 +69,29 @@ def train(
             report=report,
         )
         save(artifact, shape, trained.weights, trained.description)
-        store.finish(artifact, config, started, {**facts, **trained.facts})
+        found = [*trained.facts.get("findings", []), *_findings(stage, config.training.metric, trained.facts)]
+        findings = {"findings": found} if found else {}
+        store.finish(artifact, config, started, {**facts, **trained.facts, **findings})
         artifact.remove_folder(CHECKPOINTS)
     return artifact
+
+
+def _findings(stage: str, metric: str, facts: dict[str, Any]) -> list[str]:
+    """Return sentences about a training that did not improve its start, or that ended below its first stage."""
+    dev, first = facts["dev"], facts.get("first_stage_dev", -math.inf)
+    found = []
+    if facts["best_step"] == 0:
+        found.append(
+            f"{stage}: none of the {facts['num_steps']:,} steps improved {metric} on dev ({dev:.4f}), so the weights "
+            f"that the phase started from are kept"
+        )
+    if dev < first:
+        found.append(
+            f"{stage}: {metric} on dev is {dev:.4f}, below the {first:.4f} of the first stage; likely causes are too "
+            f"few steps ({facts['num_steps']:,}; raise {stage}.min_steps), a learning rate that is too high "
+            f"({facts['lr']:.2g}; lower {stage}.lr), or too few or wrong judgments"
+        )
+    return found
 
 
 def _encoder_shape(config: PipelineConfig, reads_pairs: bool) -> PretrainedConfig:

@@ -9,7 +9,6 @@ from typing import Any
 from tensorboardX import SummaryWriter
 
 from rayrank.core.artifacts import Artifact
-from rayrank.core.config import PhaseConfig
 from rayrank.core.progress import progress
 from rayrank.training.loop import Log
 
@@ -19,9 +18,8 @@ FILE, FOLDER = "log.jsonl", "tensorboard"
 class History:
     """Takes the log lines of one phase; a step that a resumed training repeats is not logged again."""
 
-    def __init__(self, artifact: Artifact, config: PhaseConfig, label: str) -> None:
+    def __init__(self, artifact: Artifact, label: str) -> None:
         self._artifact, self._label = artifact, label
-        self._inputs_per_step = config.batch_size * config.inputs_per_example
         self._lines = _read(artifact)
         self._shown = self._lines[-1]["step"] if self._lines else 0
         self._resources = ExitStack()
@@ -36,8 +34,7 @@ class History:
     def add(self, line: Log) -> None:
         """Log a line and move the progress bar."""
         if self._advance is None:
-            total, before = (steps * self._inputs_per_step for steps in (line.num_steps, self._shown))
-            self._advance = self._resources.enter_context(progress(self._label, total, "inputs", before))
+            self._advance = self._resources.enter_context(progress(self._label, line.num_steps, "steps", self._shown))
         if line.step <= (self._lines[-1]["step"] if self._lines else 0):
             return
         self._lines.append(asdict(line))
@@ -45,7 +42,7 @@ class History:
             if (value := getattr(line, name)) is not None:
                 self._events.add_scalar(f"{self._label}/{name}", value, line.step)
         note = f"loss {line.loss:.3f}" + (f", dev {line.dev:.4f}" if line.dev is not None else "")
-        self._advance((line.step - self._shown) * self._inputs_per_step, note)
+        self._advance(line.step - self._shown, note)
         self._shown = line.step
         if line.saved:
             # A training resumed from this checkpoint does not send earlier lines again.

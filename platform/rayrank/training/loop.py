@@ -14,9 +14,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from rayrank.core.config import PhaseConfig, TrainingConfig
 from rayrank.core.errors import TrainingStopped
 from rayrank.training import steps
+from rayrank.training.plan import Plan
 from rayrank.training.steps import mean_over_ranks, plain_model
 
-LOG_EVERY = 20
 NUM_PROBES = 8
 """Number of examples (probes) whose scores are checked for collapse before every checkpoint."""
 COLLAPSED = 0.01
@@ -25,6 +25,9 @@ COLLAPSED = 0.01
 
 class Phase(steps.Objective, Protocol):
     """The part of training that differs from phase to phase."""
+
+    measures_start: bool
+    """Whether the model can do the phase's task before the first step; if no step improves it, it stays as it was."""
 
     def num_examples(self) -> int:
         """Return the number of examples in an epoch."""
@@ -50,6 +53,9 @@ class State:
     step: int = 0
     best: float = -math.inf
     best_step: int = -1
+    """0 if the weights before the first step are the best."""
+    num_worse: int = 0
+    """Dev measurements since the best one."""
     spread: float = math.nan
     """The spread of the probes' scores before the first step."""
     seconds: float = 0.0
@@ -103,10 +109,12 @@ def fit(
     save_every: int = 500,
 ) -> Fitted:
     """Train from the last checkpoint to the last step; return the weights of the best dev metric, on every rank."""
-    plan = _Plan.of(phase.num_examples(), config, training.evaluations, save_every)
-    loop = _Training(model, phase, config, plan, training.seed, device, checkpoint)
+    plan = Plan.of(phase.num_examples(), config, training.evaluations, save_every)
+    loop = _Training(model, phase, plan, training, device, checkpoint)
     # from_pretrained returns a model in evaluation mode, without dropout.
     model.train()
+    if phase.measures_start and not loop.state.step:
+        loop.measure_start()
     for examples in loop.batches():
         loop.step(examples)
         if not plan.is_logged(loop.state.step):
@@ -124,33 +132,6 @@ def fit(
     return Fitted(loop.state, loop.best_weights())
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """At which steps, counted from 1, the loop logs, measures and saves."""
-
-    per_epoch: int
-    num_steps: int
-    measured: frozenset[int]
-    """The steps within an epoch after which the dev metric is measured."""
-    save_every: int
-
-    @classmethod
-    def of(cls, num_examples: int, config: PhaseConfig, evaluations: int, save_every: int) -> "_Plan":
-        per_epoch = math.ceil(num_examples / config.batch_size)
-        num_steps = int(min(per_epoch * config.epochs, config.max_steps or math.inf))
-        measured = frozenset(math.ceil(per_epoch * part / evaluations) for part in range(1, evaluations + 1))
-        return cls(per_epoch, num_steps, measured, save_every)
-
-    def is_measured(self, step: int) -> bool:
-        return (step - 1) % self.per_epoch + 1 in self.measured or step == self.num_steps
-
-    def is_saved(self, step: int) -> bool:
-        return self.is_measured(step) or step % self.save_every == 0
-
-    def is_logged(self, step: int) -> bool:
-        return self.is_saved(step) or step % LOG_EVERY == 0
-
-
 class _Training:
     """A model in training: all that a checkpoint holds, and the operations of the loop."""
 
@@ -161,12 +142,13 @@ class _Training:
     """The loss and the gradient norm of each step since the last log line, still on the device."""
 
     def __init__(
-        self, model: nn.Module, phase: Phase, config: PhaseConfig, plan: _Plan, seed: int, device: torch.device,
+        self, model: nn.Module, phase: Phase, plan: Plan, training: TrainingConfig, device: torch.device,
         checkpoint: Checkpoint,
     ) -> None:  # fmt: skip
         """Start from the last checkpoint, or from the model's weights if there is none."""
-        self._model, self._phase, self._config, self._plan, self._seed = model, phase, config, plan, seed
-        self._device, self._checkpoint = device, checkpoint
+        self._model, self._phase, self._plan, self._seed = model, phase, plan, training.seed
+        self._patience, self._device, self._checkpoint = training.patience, device, checkpoint
+        self._config = config = plan.config
         self._optimizer = steps.adamw(model, config)
         factor = _warm_up_and_decay(int(config.warmup * plan.num_steps), plan.num_steps, config.lr_end)
         self._schedule = LambdaLR(self._optimizer, factor)
@@ -186,10 +168,17 @@ class _Training:
         if self.state.best_step == self.state.step:
             self._keep_best()
 
+    def measure_start(self) -> None:
+        """Measure the weights before the first step; the time that this takes is not counted."""
+        self.evaluate()
+        self._started = time.monotonic()
+
     def batches(self) -> Iterator[list[Any]]:
-        """Yield the batches from the current step to the last."""
+        """Yield the batches from the current step to the last, or until dev has not improved for too long."""
         epoch, examples, size = -1, [], self._config.batch_size
         for step in range(self.state.step, self._plan.num_steps):
+            if self._patience and self.state.num_worse >= self._patience:
+                return
             if step // self._plan.per_epoch != epoch:
                 epoch = step // self._plan.per_epoch
                 examples = self._phase.examples(epoch)
@@ -256,8 +245,9 @@ class _Training:
             share = self._phase.evaluate(self._model, *steps.rank_and_world())
         total, count = mean_over_ranks(torch.tensor(share, dtype=torch.float64, device=self._device)).tolist()
         dev = float(total / count)
+        self.state.num_worse += 1
         if dev > self.state.best:
-            self.state.best, self.state.best_step = dev, self.state.step
+            self.state.best, self.state.best_step, self.state.num_worse = dev, self.state.step, 0
             self._keep_best()
         return dev
 

@@ -111,7 +111,7 @@ def train_phase(
     )
     worker = partial(run_worker, start, section, config, training, resources, queues)
     trainer = ray.train.torch.TorchTrainer(worker, scaling_config=scaling, run_config=settings)
-    with follow(queues, History(artifact, config, label), label, report), _interrupt_handler_kept():
+    with follow(queues, History(artifact, label), label, report), _interrupt_handler_kept():
         try:
             result = trainer.fit()
         except ray.train.TrainingFailedError as error:
@@ -201,6 +201,8 @@ class _Follower(threading.Thread):
                 continue
             if "error" in message:
                 self.error = self.error or getattr(errors, message["error"])(*message["arguments"])
+            elif "note" in message:
+                say(f"{self._label}: {message['note']}")
             elif "resumed" in message:
                 say(f"{self._label}: resuming from the checkpoint at step {message['resumed']:,}")
             else:

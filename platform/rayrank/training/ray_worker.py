@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from rayrank.core.config import PhaseConfig, ResourcesConfig, TrainingConfig
 from rayrank.core.errors import RayrankError, StoppedEarly, TrainingStopped
 from rayrank.training.loop import Log, Phase, fit
+from rayrank.training.plan import Plan
 from rayrank.training.steps import plain_model, same_error_on_all_ranks
 
 Start = Callable[[], tuple[nn.Module, Phase]]
@@ -31,7 +32,7 @@ class DriverQueues:
     """The queues between the workers and the driver."""
 
     messages: Queue
-    """To the driver: log lines, errors, and the step of a checkpoint that training resumes from."""
+    """To the driver: log lines, errors, sentences for the user, and the step of a checkpoint to resume from."""
     decisions: Queue | None
     """From the driver: after each dev measurement (step, whether training continues); None if it always does."""
 
@@ -55,7 +56,7 @@ def run_worker(
 ) -> None:  # fmt: skip
     """Train on this worker; `section` is the name of `config` in the configuration."""
     context, device = ray.train.get_context(), ray.train.torch.get_device()
-    is_first = context.get_world_rank() == 0
+    is_first, batch_size = context.get_world_rank() == 0, config.batch_size
     _limit_resources(device, resources)
     # A randomly initialised head starts with the same weights on every worker and after every restart.
     torch.manual_seed(training.seed)
@@ -63,7 +64,11 @@ def run_worker(
         with same_error_on_all_ranks():
             model, phase = start()
         model.to(device)
-        about = {"facts": phase.facts(), "description": plain_model(model).description()}
+        plan = Plan.of(phase.num_examples(), config)
+        batch_size = plan.config.batch_size
+        if is_first and (note := plan.note(phase.num_examples(), config)):
+            queues.messages.put({"note": note})
+        about = {"facts": {**phase.facts(), **plan.facts()}, "description": plain_model(model).description()}
         if context.get_world_size() > 1:
             # Buffers are not broadcast: they are constant, and ranks may differ in forward passes per step.
             ids = [device] if device.type == "cuda" else None
@@ -81,7 +86,7 @@ def run_worker(
         queues.report_error(
             TrainingStopped,
             f"A batch does not fit into the memory of {device}: set {section}.micro_batch_size to less than "
-            f"{config.micro_batch_size or config.batch_size}{_or_more_memory(resources)}.",
+            f"{config.micro_batch_size or batch_size}{_or_more_memory(resources)}.",
         )
         if context.get_world_size() > 1:
             # The other workers wait for this one; Ray Train ends them when it fails.

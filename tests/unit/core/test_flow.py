@@ -129,6 +129,7 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "training.seed": ("14", SEEDED),
     "training.dev_queries": ("7", MODELS | TRAIN_DENSE),
     "training.evaluations": ("7", SEEDED),
+    "training.patience": ("7", SEEDED),
     "training.metric": ("nDCG@10", MODELS | EVALUATE | TRAIN_DENSE | {"run:hybrid"}),
     "typer.labels": ("labels.txt", {"query_typer"}),
     "typer.fingerprint": ("abc", {"query_typer"}),
@@ -182,6 +183,8 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
 PHASE = {
     "epochs": "9",
     "max_steps": "9",
+    "min_steps": "9",
+    "smallest_batch": "9",
     "batch_size": "9",
     "lr": "9e-6",
     "warmup": "0.3",

@@ -108,6 +108,50 @@ def test_training_lowers_the_loss_and_remembers_its_best_epoch(inputs: Inputs, c
     assert state.best_step == next(line.step for line in ends if line.dev == state.best)
 
 
+class Measured(Listwise):
+    """A phase whose dev metric takes given values, one measurement after another."""
+
+    def __init__(self, inputs: Inputs, values: list[float], measures_start: bool) -> None:
+        super().__init__(inputs, LISTWISE, TrainingConfig(seed=3))
+        self.values, self.measures_start = values, measures_start
+
+    def evaluate(self, model: nn.Module, rank: int = 0, world: int = 1) -> tuple[float, int]:
+        return self.values.pop(0), 1
+
+
+def fit_measured(phase: Measured, kept: Kept, patience: int | None = None, **changes: Any) -> tuple[nn.Module, Any]:
+    torch.manual_seed(0)
+    model = tiny_model(1, 0.1)
+    config = LISTWISE.model_copy(update={"epochs": 6, **changes})
+    training = TrainingConfig(seed=1, patience=patience)
+    found = fit(
+        model, phase, config, training=training, device=torch.device("cpu"), checkpoint=kept, log=lambda line: None
+    )
+    return model, found
+
+
+def test_weights_that_no_step_improves_are_kept(inputs: Inputs) -> None:
+    torch.manual_seed(0)
+    start = tiny_model(1, 0.1).state_dict()
+    model, (state, weights) = fit_measured(Measured(inputs, [0.9, *[0.5] * 6], measures_start=True), Kept())
+
+    assert (state.best, state.best_step) == (0.9, 0)
+    assert all(torch.equal(weights[name], start[name]) for name in start)
+    assert not all(torch.equal(model.state_dict()[name], start[name]) for name in start)
+
+
+def test_training_ends_when_dev_has_not_improved_for_as_long_as_patience_says(inputs: Inputs) -> None:
+    phase = Measured(inputs, [0.1, 0.5, 0.4, 0.3, 0.9, 0.9], measures_start=False)
+    kept = Kept()
+    _, (state, _) = fit_measured(phase, kept, patience=2)
+    per_epoch = -(-phase.num_examples() // LISTWISE.batch_size)
+
+    assert (state.step, state.best_step) == (4 * per_epoch, 2 * per_epoch)
+    # A training that is started again after its end does not go on.
+    assert fit_measured(phase, kept, patience=2)[1].state.step == state.step
+    assert phase.values == [0.9, 0.9]
+
+
 def test_a_step_is_logged_before_its_checkpoint_and_training_time_excludes_dev_measurements(
     inputs: Inputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

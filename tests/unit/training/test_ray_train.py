@@ -115,7 +115,7 @@ def test_a_batch_that_does_not_fit_into_memory_is_one_sentence(monkeypatch: pyte
     monkeypatch.setattr(ray_worker.ray, "get_runtime_context", lambda: cores)
     driver = queues()
     resources = ResourcesConfig(train_gpus=0.25)
-    model, phase = torch.nn.Linear(1, 1), SimpleNamespace(facts=dict)
+    model, phase = torch.nn.Linear(1, 1), SimpleNamespace(facts=dict, num_examples=lambda: 100)
     model.description = dict  # type: ignore[assignment]
 
     with (

@@ -82,6 +82,8 @@ class Weighted(NamedTuple):
 class DeepCt:
     """Windows with known weights; the seed chooses the tenth of the passages that is held out for the dev metric."""
 
+    measures_start = False
+
     def __init__(self, examples: Examples, template: Template, config: DeepCtConfig, seed: int) -> None:
         self._template, self._config, self._seed = template, config, seed
         self._inputs = template.prefixes(examples.windows)

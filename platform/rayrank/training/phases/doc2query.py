@@ -60,6 +60,8 @@ class Written(NamedTuple):
 class QueryWriting:
     """Pairs of a passage and a query it is relevant to; the seed chooses the queries held out for the dev metric."""
 
+    measures_start = False
+
     def __init__(
         self, passages: Ragged, queries: Ragged, of_query: Rows, template: Seq2SeqTemplate, config: Doc2QueryConfig,
         seed: int,

@@ -72,6 +72,8 @@ def to_device_of(model: nn.Module, values: Rows) -> Tensor:
 class FineTuning:
     """The training queries that have negatives, and the dev metric; a subclass draws examples and has a loss."""
 
+    measures_start = False
+
     def __init__(self, phase: str, inputs: Inputs, training: TrainingConfig, measure: Measure = MRR_10) -> None:
         """Take the phase's name, which seeds its draws, and the measure that selects the best weights."""
         self.phase, self.inputs, self._seed, self._measure = phase, inputs, training.seed, measure
@@ -103,7 +105,13 @@ class FineTuning:
         return float(values.sum()), len(values)
 
     def facts(self) -> dict[str, Any]:
-        return {}
+        dev = self.inputs.data.splits["dev"]
+
+        def first_stage_scores(queries: Rows, passages: Rows) -> NDArray[np.float32]:
+            # The candidates of all queries one after another, each query's best first.
+            return -np.arange(len(queries), dtype=np.float32)
+
+        return {"first_stage_dev": dev_metric(self.inputs.data, dev, first_stage_scores, self._measure)}
 
 
 PairScores = Callable[[Rows, Rows], NDArray[np.float32]]

@@ -7,7 +7,6 @@ model with one output instead of two, or an encoder with a randomly initialised 
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -62,15 +61,7 @@ def _filtered_inputs(config: PipelineConfig, store: Store) -> Inputs:
     """Return inputs with the noise-filtered candidates to train on and all candidates to measure on."""
     if config.noise.threshold == 1:  # the filter removes nothing, and there may be no noise artifact
         return with_dev_queries(join_candidates(config, store), config)
-    joined = join_candidates(config, store, filtered_candidates(config, store))
-    filtered = with_dev_queries(joined, config)
-    if len(joined.data.splits["dev"].queries):
-        return filtered
-    # Without a dev split, dev queries come from train. Filtered candidates would make them too easy: passages that the
-    # pointwise model wrongly finds relevant would be missing.
-    whole = with_dev_queries(join_candidates(config, store), config)
-    splits = {"train": filtered.data.splits["train"], "dev": whole.data.splits["dev"]}
-    return replace(filtered, data=replace(filtered.data, splits=splits))
+    return with_dev_queries(join_candidates(config, store, filtered_candidates(config, store)), config)
 
 
 def filtered_candidates(config: PipelineConfig, store: Store) -> Iterator[pa.Table]:
@@ -99,6 +90,7 @@ class Listwise(FineTuning):
     ) -> None:
         super().__init__(STAGE, inputs, training, measure)
         self._config = config
+        self.measures_start = config.start == "pointwise" and config.head == "difference"
 
     def num_examples(self) -> int:
         return len(self.query_indices)

@@ -115,6 +115,8 @@ class Batch(NamedTuple):
 class Pretraining:
     """Every passage once per epoch, some held out for the dev metric; halves and masks are drawn anew each epoch."""
 
+    measures_start = False
+
     def __init__(self, passages: Ragged, vocabulary: Vocabulary, config: PretrainConfig, seed: int) -> None:
         self._passages, self._vocabulary, self._config, self._seed = passages, vocabulary, config, seed
         special = vocabulary.cls, vocabulary.sep, vocabulary.pad

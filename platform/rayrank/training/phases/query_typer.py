@@ -61,6 +61,8 @@ class Typed(NamedTuple):
 class QueryTyping:
     """Questions of known type; the seed chooses the tenth that is held out for the dev metric."""
 
+    measures_start = False
+
     def __init__(self, questions: Ragged, labels: Rows, *, batch_size: int, pad_id: int, seed: int) -> None:
         """Take `[CLS] question [SEP]` ids and the number of each one's type."""
         self._questions, self._labels, self._pad_id, self._seed = questions, labels, pad_id, seed

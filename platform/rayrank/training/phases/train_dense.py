@@ -102,6 +102,8 @@ class QueriesWithPassages(NamedTuple):
 class TrainDense:
     """One example per training query, whose positive and hard negatives are drawn anew each epoch."""
 
+    measures_start = True
+
     def __init__(
         self, texts: PairTexts, data: TrainingData, splits: dict[str, Any], config: TrainDenseConfig,
         training: TrainingConfig, measure: Measure = MRR_10,

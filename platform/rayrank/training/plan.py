@@ -1,0 +1,81 @@
+"""How many steps a phase takes, in batches of which size, and after which of them it is measured and saved."""
+
+import math
+from dataclasses import dataclass
+
+from rayrank.core.config import PhaseConfig
+
+LOG_EVERY = 20
+
+MOST_EPOCHS = 30
+"""Little data is repeated at most so often."""
+
+MEASUREMENTS = 8
+"""Dev measurements of a phase that repeats little data: after each of its short epochs they would take too long."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The settings that the data led to, and at which steps, counted from 1, the loop logs, measures and saves."""
+
+    config: PhaseConfig
+    per_epoch: int
+    num_steps: int
+    measured: frozenset[int]
+    save_every: int
+
+    @classmethod
+    def of(cls, num_examples: int, config: PhaseConfig, evaluations: int = 1, save_every: int = 500) -> "Plan":
+        """Plan a phase: with fewer than `min_steps` steps its batches become smaller, and then its epochs more."""
+        scaled = scaled_to(num_examples, config)
+        per_epoch = math.ceil(num_examples / scaled.batch_size)
+        num_steps = int(min(per_epoch * scaled.epochs, config.max_steps or math.inf))
+        if scaled.epochs > config.epochs:
+            measured = [math.ceil(num_steps * part / MEASUREMENTS) for part in range(1, MEASUREMENTS + 1)]
+        else:
+            within = [math.ceil(per_epoch * part / evaluations) for part in range(1, evaluations + 1)]
+            measured = [epoch * per_epoch + step for epoch in range(scaled.epochs) for step in within]
+        return cls(scaled, per_epoch, num_steps, frozenset([*measured, num_steps]), save_every)
+
+    def is_measured(self, step: int) -> bool:
+        return step in self.measured
+
+    def is_saved(self, step: int) -> bool:
+        return self.is_measured(step) or step % self.save_every == 0
+
+    def is_logged(self, step: int) -> bool:
+        return self.is_saved(step) or step % LOG_EVERY == 0
+
+    def facts(self) -> dict[str, float]:
+        """Return the settings that were used."""
+        return {"batch_size": self.config.batch_size, "epochs": self.config.epochs, "lr": self.config.lr}
+
+    def note(self, num_examples: int, given: PhaseConfig) -> str:
+        """Return a sentence about settings that differ from the given ones; empty if none does."""
+        used = self.config
+        if (used.batch_size, used.epochs) == (given.batch_size, given.epochs):
+            return ""
+        return (
+            f"{num_examples:,} examples are few: {self.num_steps:,} steps with batches of {used.batch_size} instead of "
+            f"{given.batch_size}, {used.epochs} epochs instead of {given.epochs}, and a learning rate of {used.lr:.2g}"
+        )
+
+
+def scaled_to(num_examples: int, config: PhaseConfig) -> PhaseConfig:
+    """Return the settings for so many examples: the given ones if they lead to `min_steps` steps or more.
+
+    Otherwise the batch is halved until they do, but not below `smallest_batch`; the learning rate falls with the square
+    root of the batch size. If that is not enough, the epochs become more.
+    """
+
+    def num_steps(batch: int) -> int:
+        return math.ceil(num_examples / batch) * config.epochs
+
+    batch = config.batch_size
+    while num_steps(batch) < config.min_steps and batch // 2 >= config.smallest_batch:
+        batch //= 2
+    epochs = config.epochs
+    if num_steps(batch) < config.min_steps:
+        epochs = max(epochs, min(MOST_EPOCHS, math.ceil(config.min_steps / math.ceil(num_examples / batch))))
+    lr = config.lr * math.sqrt(batch / config.batch_size)
+    return config.model_copy(update={"batch_size": batch, "epochs": epochs, "lr": lr})
