@@ -16,7 +16,7 @@ from rayrank.core.overrides import apply
 from rayrank.stages.make import make
 from tests.processes import kill_whole
 
-from .conftest import configured, encoder
+from .conftest import FORKS, configured, encoder
 
 SMALL = {"dense.length": 64, "dense.partition_texts": 30, "train_dense.max_steps": 6, "train_dense.batch_size": 16}
 
@@ -50,7 +50,9 @@ def test_trained_and_approximate_dense_search_work_from_an_empty_storage(ray_clu
 
 
 @pytest.mark.slow
-def test_a_job_killed_while_embedding_makes_only_the_missing_files_afterwards(tmp_path: Path) -> None:
+def test_a_job_killed_while_embedding_makes_only_the_missing_files_afterwards(
+    joining: dict[str, str], tmp_path: Path
+) -> None:
     job = "jobs.run_pipeline --until embeddings --set dataset.demo.subjects=60 --set dense.partition_texts=2"
     small = f"--set dense.length=64 --set dense.encoder={encoder()}"
     command = [sys.executable, "-m", *job.split(), *small.split(), "--storage", str(tmp_path)]
@@ -67,8 +69,9 @@ def test_a_job_killed_while_embedding_makes_only_the_missing_files_afterwards(tm
     assert survivors
     assert not list(tmp_path.glob("embeddings/*/manifest.json"))
 
-    again = subprocess.run(command, text=True, capture_output=True, check=True)
+    again = FORKS.run(command, joining)
 
+    assert again.returncode == 0, again.stderr
     reused = re.search(r"(\d+) of \d+ partitions exist already", again.stderr)
     assert reused
     assert int(reused[1]) == len(survivors)

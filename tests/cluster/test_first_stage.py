@@ -1,7 +1,6 @@
 """The first stage on real data, and the settings and storage that it refuses."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,16 +12,21 @@ from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, StorageError
 
+from .conftest import FORKS
+
 
 @pytest.mark.slow
-def test_bm25_on_insuranceqa_has_the_mrr_of_an_independent_bm25(shared_data: Path, tmp_path: Path) -> None:
+def test_bm25_on_insuranceqa_has_the_mrr_of_an_independent_bm25(
+    shared_data: Path, joining: dict[str, str], tmp_path: Path
+) -> None:
     common = ["--preset", "minilm", "--dataset", f"beir:{shared_data / 'insuranceqa'}", "--storage", str(tmp_path)]
     common += ["--set", "candidates.depth=100"]
     pipeline = [sys.executable, "-m", "jobs.run_pipeline", *common, "--until", "bm25"]
-    subprocess.run(pipeline, check=True)
     summary = tmp_path / "summary.json"
     measured = [sys.executable, "-m", "jobs.evaluate", *common, "--run", "bm25", "--split", "dev"]
-    subprocess.run([*measured, "--json", str(summary)], check=True)
+    for command in (pipeline, [*measured, "--json", str(summary)]):
+        answer = FORKS.run(command, joining)
+        assert answer.returncode == 0, answer.stderr
 
     (stage,) = json.loads(summary.read_text())["stages"]
     figures = stage["evaluation"]["metrics"]

@@ -13,6 +13,8 @@ import pytest
 
 from tests.processes import kill_whole
 
+from .conftest import FORKS
+
 SETTINGS = ["--set", "dataset.demo.subjects=400", "--set", "runs.bm25.partition_queries=25"]
 
 
@@ -25,14 +27,17 @@ def partitions(storage: Path) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unbroken(joining: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     storage = tmp_path_factory.mktemp("unbroken")
-    subprocess.run(command("run_pipeline", storage, "--until", "candidates"), check=True)
+    answer = FORKS.run(command("run_pipeline", storage, "--until", "candidates"), joining)
+    assert answer.returncode == 0, answer.stderr
     return storage
 
 
 @pytest.mark.slow
-def test_a_resumed_job_repeats_no_partition_and_finds_the_same_candidates(unbroken: Path, tmp_path: Path) -> None:
+def test_a_resumed_job_repeats_no_partition_and_finds_the_same_candidates(
+    unbroken: Path, joining: dict[str, str], tmp_path: Path
+) -> None:
     storage, summary = tmp_path / "storage", tmp_path / "summary.json"
     shutil.copytree(unbroken, storage)
     shutil.rmtree(storage / "search")
@@ -46,10 +51,9 @@ def test_a_resumed_job_repeats_no_partition_and_finds_the_same_candidates(unbrok
     assert 0 < len(survivors) < total
     assert not list(storage.glob("search/*/manifest.json"))
 
-    again = subprocess.run(
-        command("build_candidates", storage, "--json", str(summary)), text=True, capture_output=True, check=True
-    )
+    again = FORKS.run(command("build_candidates", storage, "--json", str(summary)), joining)
 
+    assert again.returncode == 0, again.stderr
     reused = re.search(r"(\d+) of (\d+) partitions exist already", again.stderr)
     assert reused
     assert [int(count) for count in reused.groups()] == [len(survivors), total]

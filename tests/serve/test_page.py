@@ -13,6 +13,8 @@ from serve.app import build
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is driven by the package playwright")
 Browser, Page, expect = playwright.Browser, playwright.Page, playwright.expect
+# The default of five seconds would fail on a busy machine, not on a slow page.
+expect.set_options(timeout=30_000)
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = (

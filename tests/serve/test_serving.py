@@ -119,7 +119,8 @@ def test_a_killed_replica_loses_only_requests_that_no_other_replica_can_take(
 ) -> None:
     outcomes: list[httpx.Response | Exception] = []
     name = f"killed-{deployment}-{count}"
-    settings = {"model": str(model_folder), "scaling": {"min": count, "max": count}}
+    # On a busy machine a new replica may take longer to start than requests wait by default.
+    settings = {"model": str(model_folder), "scaling": {"min": count, "max": count, "patience_s": 120}}
     with (
         application(serving, name, **settings) as (url, _),
         clients(f"{url}/rerank", request(QUERIES[0], PASSAGES[:10]), outcomes),
