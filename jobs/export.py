@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    output: str, chosen: str | None, license_name: str, force: bool, config: PipelineConfig, store: Store
+    output: str, chosen: str | None, license_name: str, config: PipelineConfig, store: Store, force: bool = False
 ) -> dict[str, Any]:
     """Export the model and return the job's summary; imports that load torch wait until the settings are validated."""
     from rayrank.bundle.card import write_card
@@ -38,7 +38,7 @@ def run(
     model = load_reranker(artifact, config.strm, word_table(tokenizer))
     origin = gather(name, config, store, license_name)
     types, weight = list(origin.query_types.get("types", {})), first_stage_weight(name, config, store)
-    settings = settings_of(model, config.input, config.query_types, types, weight or 0.0)
+    settings = settings_of(model, config.input, config.query_types, types, weight or 0.0, config.index.language)
     portable = is_portable(model, tokenizer)
     quantized = quantize(model, config, store) if config.scorer.backend != "torch" else None
     finding = quantized.finding() if quantized else ""
@@ -146,6 +146,6 @@ if __name__ == "__main__":
     arguments = options.parse_args()
     run_task(
         arguments,
-        lambda config, store: run(arguments.output, arguments.model, arguments.license, arguments.force, config, store),
+        lambda config, store: run(arguments.output, arguments.model, arguments.license, config, store, arguments.force),
         lambda config: check_place(arguments.output),
     )

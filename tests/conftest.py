@@ -25,14 +25,19 @@ settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 SHARING = ("tests/cluster/", "tests/serve/")
-"""Folders whose tests share one Ray: each folder runs in one process, and before the other tests."""
+"""Folders whose tests share one Ray and run before the other tests."""
+
+TRAINED = ("sweep", "toy_run", "trained_jobs", "training_faults", "training_inputs")
+"""The files of tests/cluster that share a trained pipeline; the others run in the other process meanwhile."""
 
 
 class ByFolder(LoadFileScheduling):
-    """Sends the tests of a folder that shares a Ray, and otherwise the tests of a file, to the same process."""
+    """Sends tests that share a Ray or a trained pipeline, and otherwise the tests of a file, to the same process."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
+        if file in {f"tests/cluster/test_{name}.py" for name in TRAINED}:
+            return "tests with a trained pipeline"
         return next((folder for folder in SHARING if file.startswith(folder)), file)
 
 

@@ -8,10 +8,12 @@ import yaml
 from rayrank.bundle.export import Settings
 from rayrank.bundle.provenance import Provenance
 from rayrank.core.config import MINILM
+from rayrank.core.languages import ENGLISH
 from rayrank.core.pretrained import is_hub_name
 from rayrank.measure.significance import Comparison, Interval
 from rayrank.reports.table import Row, metrics_table
 from rayrank.scores.calibration import Calibration
+from rayrank.text.query_types import DEFAULT
 
 _PACKAGED = {MINILM: "sentence-transformers/all-MiniLM-L6-v2"}
 _TITLES = {"pretrain": "pre-training", "pointwise": "pointwise", "listwise": "listwise"}
@@ -100,17 +102,20 @@ def _input(origin: Provenance, settings: Settings) -> str:
         return text
     known = ", ".join(f"`{name}`" for name in settings.types) or "unknown"
     labelled, predicted = origin.query_types.get("num_labelled"), origin.query_types.get("num_predicted")
-    how = (
-        "rules (`rayrank.text.query_types.predict`)"
-        if settings.query_types.predict == "rules"
-        else "a classifier (`query_typer/`)"
-    )
     came = (
-        f" {labelled:,} queries had a type in the dataset; {how} predicted the types of {predicted:,}."
+        f" {labelled:,} queries had a type in the dataset; {_prediction(predicted or 0, settings)}."
         if origin.query_types
         else ""
     )
     return f"{text}\n\nThe type is plain text. Types seen in training: {known}.{came}"
+
+
+def _prediction(num_queries: int, settings: Settings) -> str:
+    if settings.query_types.predict == "trained":
+        return f"a classifier (`query_typer/`) predicted the types of {num_queries:,}"
+    if settings.language != ENGLISH:
+        return f"{num_queries:,} got the type `{DEFAULT}`, because the rules that predict types read English"
+    return f"rules (`rayrank.text.query_types.predict`) predicted the types of {num_queries:,}"
 
 
 def _use(settings: Settings, portable: bool) -> str:

@@ -23,6 +23,7 @@ from rayrank.bundle.sequence_classification import from_sequence_classification,
 from rayrank.core.artifacts import MANIFEST, Artifact
 from rayrank.core.config import Backend, InputConfig, QueryTypesConfig, Section, StrmConfig
 from rayrank.core.errors import ConfigError, StorageError
+from rayrank.core.languages import ENGLISH
 from rayrank.models.encoder import Encoder, quiet
 from rayrank.models.inference.fp8 import check_fp8
 from rayrank.models.query_typer import QueryTyper, load_typer
@@ -52,6 +53,8 @@ class Settings(Section):
     strm: StrmConfig
     input: InputConfig
     query_types: QueryTypesConfig = QueryTypesConfig()
+    language: str = ENGLISH
+    """The dataset's language; the rules that predict query types read English."""
     types: tuple[str, ...] = ()
     """The query types seen in training, most frequent first."""
     first_stage_weight: float = Field(default=0.0, ge=0, le=1)
@@ -76,13 +79,24 @@ class Bundle:
 
 
 def settings_of(
-    model: Reranker, inputs: InputConfig, query_types: QueryTypesConfig, types: Sequence[str], weight: float = 0.0
-) -> Settings:  # fmt: skip
+    model: Reranker,
+    inputs: InputConfig,
+    query_types: QueryTypesConfig,
+    types: Sequence[str],
+    weight: float = 0.0,
+    language: str = ENGLISH,
+) -> Settings:
     """Return the settings of a model; STRM that hides no piece is stored as `off`."""
     strm = model.encoder.strm if model.encoder.words is not None else StrmConfig(form="off")
     base = model.encoder.base.config.model_type
     return Settings(
-        base=base, strm=strm, input=inputs, query_types=query_types, types=tuple(types), first_stage_weight=weight
+        base=base,
+        strm=strm,
+        input=inputs,
+        query_types=query_types,
+        language=language,
+        types=tuple(types),
+        first_stage_weight=weight,
     )
 
 

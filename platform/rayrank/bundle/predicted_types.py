@@ -19,6 +19,6 @@ def _predict(bundle: Bundle, queries: Sequence[str]) -> list[str]:
     if bundle.query_typer is not None:
         return bundle.query_typer(queries)
     settings = bundle.settings
-    found = query_types.predict(queries, settings.query_types.abbreviation)
+    found = query_types.predict(queries, settings.query_types.abbreviation, settings.language)
     # A type that was not seen in training is replaced by the most frequent one that was.
     return [kind if not settings.types or kind in settings.types else settings.types[0] for kind in found]

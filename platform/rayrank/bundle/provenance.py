@@ -94,4 +94,6 @@ def _combined(settings: RunSettings) -> tuple[str, ...]:
 
 def _without_folder(source: str) -> str:
     kind, separator, path = source.partition(":")
-    return f"{kind}:{Path(path).name}" if separator and "/" in path and kind != "irds" else source
+    if not separator or "/" not in path or kind == "irds":
+        return source
+    return f"{kind}:{','.join(Path(each).name for each in path.split(','))}"

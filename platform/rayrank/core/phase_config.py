@@ -104,7 +104,7 @@ class TrainDenseConfig(PhaseConfig):
 
     epochs: int = Field(default=4, ge=1)
     batch_size: int = Field(
-        default=128, ge=2, description="queries per batch; the relevant passage of each is a negative for the others"
+        default=128, ge=2, description="queries per batch; the passages of each are negatives for the others"
     )
     lr: float = Field(default=5e-5, gt=0)
     first_stage: str = Field(

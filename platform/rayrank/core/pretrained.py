@@ -31,7 +31,7 @@ def resolved(name: str) -> str:
 
 
 def content_digest(name: str, key: str) -> str:
-    """Return a digest of all files in a local folder; it is empty for a hub name or a package, whose content is fixed.
+    """Return a digest of all files in a local folder; it is empty for a hub name or a package, which keys have by name.
 
     `key` is the setting that the error message names when the folder cannot be read.
     """

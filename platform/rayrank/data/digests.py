@@ -14,6 +14,7 @@ from rayrank.core.paths import absolute_path
 from rayrank.core.phase_config import SCRATCH
 from rayrank.core.pretrained import content_digest, resolved
 from rayrank.data.labelled_questions import labels_digest
+from rayrank.data.query_type_labels import types_format
 from rayrank.data.sources.lines import opened
 
 _folder_digest = cache(content_digest)
@@ -29,8 +30,8 @@ def _run_digest(run: str, config: PipelineConfig) -> str:
         raise ConfigError(f"The run {run} cannot be read: {reason}; name a TREC run file or one of {names}.") from None
 
 
-def _reference_digest(file: str) -> str:
-    """Return the digest of a reference text, the same whether it is compressed or not."""
+def _text_digest(file: str, key: str, expected: str) -> str:
+    """Return the digest of a text, the same whether it is compressed or not; `key` is the setting that names it."""
     digest = hashlib.sha256()
     try:
         with opened(file) as stream:
@@ -38,8 +39,17 @@ def _reference_digest(file: str) -> str:
                 digest.update(block)
     except DatasetError as error:
         reason = str(error).removeprefix(f"The file {file} ").partition(":")[0].rstrip(".")
-        raise ConfigError(f"domain.reference={file} {reason}: name a plain-text file, or leave it empty.") from None
+        raise ConfigError(f"{key}={file} {reason}: name {expected}, or leave it empty.") from None
     return digest.hexdigest()[:16]
+
+
+def _dataset_digest(config: PipelineConfig) -> str:
+    """Return the digest of the source, followed by that of the file of query types if there is one."""
+    source, file = config.dataset.fingerprint.partition("+")[0], config.dataset.types_file
+    if not file:
+        return source
+    content = _text_digest(file, "dataset.types_file", "a file of `query_id<TAB>type` lines")
+    return f"{source}+{types_format(file)}-{content}"
 
 
 DIGESTS: Mapping[str, Callable[[PipelineConfig], str]] = {
@@ -50,7 +60,12 @@ DIGESTS: Mapping[str, Callable[[PipelineConfig], str]] = {
         "" if config.doc2query.model == SCRATCH else _folder_digest(config.doc2query.model, "doc2query.model")
     ),
     "typer.labels": lambda config: labels_digest(config.typer.labels, "typer.labels") if config.typer.labels else "",
-    "domain.reference": lambda config: _reference_digest(config.domain.reference) if config.domain.reference else "",
+    "domain.reference": lambda config: (
+        _text_digest(config.domain.reference, "domain.reference", "a plain-text file")
+        if config.domain.reference
+        else ""
+    ),
+    "dataset.types_file": _dataset_digest,
     **dict.fromkeys(
         ("evaluate.run", "evaluate.baseline"),
         lambda config: _run_digest(config.evaluate.run, config) + _run_digest(config.evaluate.baseline, config),
@@ -66,6 +81,7 @@ _PLACES: Mapping[str, Callable[[PipelineConfig], str]] = {
         SCRATCH if config.doc2query.model == SCRATCH else resolved(config.doc2query.model)
     ),
     "typer.labels": lambda config: absolute_path(config.typer.labels) if config.typer.labels else "",
+    "dataset.types_file": lambda config: absolute_path(config.dataset.types_file) if config.dataset.types_file else "",
 }
 """Settings whose local path is made absolute, because Ray workers run in other working directories."""
 

@@ -1,7 +1,7 @@
 """Queries and judgments, checked against each other before any passage is read."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from rayrank.core.errors import DatasetError
@@ -24,8 +24,14 @@ class Judged(NamedTuple):
     """Training queries that became dev queries, because the dataset has no dev split."""
 
 
-def read_judged(source: Source, name: str, problems: Problems, holdout: float = 0.0) -> Judged:
-    """Read and check a source's queries and judgments; a dataset without dev gets a share `holdout` of train."""
+def read_judged(
+    source: Source, name: str, problems: Problems, holdout: float = 0.0, types: Mapping[str, str] | None = None
+) -> Judged:
+    """Read and check a source's queries and judgments; a dataset without dev gets a share `holdout` of train.
+
+    `types` maps query ids to types, which replace those of the source.
+    """
+    types = types or {}
     judgments = list(_readable(source.judgments(), problems))
     queries = list(_readable(source.queries(), problems))
     if not queries:
@@ -35,9 +41,12 @@ def read_judged(source: Source, name: str, problems: Problems, holdout: float = 
     splits = _splits(queries, judgments, problems)
     texts = _texts(queries, splits, problems)
     kept = [
-        query._replace(query_id=query_id, split=splits.get(query_id, UNJUDGED)) for query_id, query in texts.items()
+        query._replace(split=splits.get(query_id, UNJUDGED), query_type=types.get(query_id, query.query_type))
+        for query_id, query in texts.items()
     ]
-    judged = _known(judgments, splits, texts, {query.query_id for query in queries}, problems)
+    named = {query.query_id for query in queries}
+    judged = _known(judgments, splits, texts, named, problems)
+    problems.add("unknown_typed_queries", [f"query {query_id}" for query_id in types if query_id not in named])
     problems.stop_if_decided()
     held_out = hold_out(kept, judged, holdout)
     return Judged(held_out.queries, held_out.judgments, _same_text(held_out.queries), held_out.num_queries)

@@ -28,6 +28,9 @@ KINDS = {
     "duplicate_judgments": Kind("on_duplicate", "pair judged again", "pairs judged again"),
     "unknown_queries": Kind("on_unknown", "judgment of an unknown query", "judgments of unknown queries"),
     "unknown_passages": Kind("on_unknown", "judgment of an unknown passage", "judgments of unknown passages"),
+    "unknown_typed_queries": Kind(
+        "on_unknown", "type of an unknown query in dataset.types_file", "types of unknown queries in dataset.types_file"
+    ),
     "unknown_run_queries": Kind("on_unknown", "row of an unknown query", "rows of unknown queries"),
     "unknown_run_passages": Kind("on_unknown", "row of an unknown passage", "rows of unknown passages"),
     "shared_queries": Kind("on_shared", "query in several splits", "queries in several splits"),

@@ -15,7 +15,9 @@ import pyarrow as pa
 
 from rayrank.core.config import IndexConfig
 from rayrank.core.errors import RayrankError
+from rayrank.core.languages import ANALYZERS, ENGLISH, PAIRED
 from rayrank.core.records import CANDIDATES
+from rayrank.text.character_pairs import in_pairs
 
 # All results of one call are in memory at the same time, as Java objects and as JSON.
 QUERIES_PER_CALL = 256
@@ -45,10 +47,27 @@ def _start_jvm() -> None:
     import jnius  # noqa: F401
 
 
-def _analyzer(config: IndexConfig) -> Any:
+def analyzer_of(config: IndexConfig) -> Any:
+    """Return the Java object that makes terms of texts, the same for passages and queries."""
+    if config.language != ENGLISH:
+        return _languages().getLanguageSpecificAnalyzer(config.language)
     with _stopword_file(config) as file:
         analyzer = java("io.anserini.analysis.DefaultEnglishAnalyzer")
         return analyzer.fromArguments(config.stemmer, config.stopwords == "none", file)
+
+
+@cache
+def _languages() -> Any:
+    """Return the table in which Anserini's indexer looks up analysers, completed."""
+    table = java("io.anserini.analysis.AnalyzerMap")
+    for code, name in ANALYZERS.items():
+        table.analyzerMap.put(code, f"org.apache.lucene.analysis.{name}")
+    return table
+
+
+def as_analyzed(texts: Iterable[str], config: IndexConfig) -> Iterable[str]:
+    """Return texts as the analyser gets them: those without spaces between words may be split before."""
+    return map(in_pairs, texts) if config.language in PAIRED else texts
 
 
 @contextmanager
@@ -73,8 +92,12 @@ class Indexer:
             # RM3 takes words from the vectors of the passages it finds. Stored texts would do, too, but then Lucene
             # reads the text of every hit, and a search without RM3 takes half as long again.
             arguments.append("-storeDocvectors")
+        if config.language != ENGLISH:
+            _languages()
+            arguments += ["-language", config.language]
         if config.stopwords == "none":
             arguments.append("-keepStopwords")
+        self._config = config
         # The constructor reads the stop words.
         with _stopword_file(config) as file:
             own = ["-stopwords", file] if file else []
@@ -88,7 +111,7 @@ class Indexer:
 
     def add(self, passage_ids: Iterable[str], texts: Iterable[str]) -> None:
         """Add passages under their ids."""
-        rows = zip(passage_ids, texts, strict=True)
+        rows = zip(passage_ids, as_analyzed(texts, self._config), strict=True)
         documents = [json.dumps({"id": passage_id, "contents": text}) for passage_id, text in rows]
         added = self._indexer.addRawDocuments(documents)
         if added != len(documents):
@@ -116,16 +139,16 @@ class Searcher:
     """BM25 search in one index, many queries per call."""
 
     def __init__(self, folder: str, index: IndexConfig, ranking: Bm25) -> None:
-        self._searcher = java("io.anserini.search.SimpleSearcher")(folder, _analyzer(index))
+        self._searcher = java("io.anserini.search.SimpleSearcher")(folder, analyzer_of(index))
         self._searcher.set_bm25(ranking.k1, ranking.b)
         if ranking.rm3:
-            # The index has document vectors, so no parser of stored texts (None) is needed; words with other characters
-            # than a-z and 0-9 expand no query (True), as in Anserini's own experiments.
+            # The index has document vectors, so no parser of stored texts (None) is needed. In English, words with
+            # other characters than a-z and 0-9 expand no query, as in Anserini's own experiments.
             terms, passages, weight = ranking.rm3
-            self._searcher.set_rm3(None, terms, passages, weight, False, True)
+            self._searcher.set_rm3(None, terms, passages, weight, False, index.language == ENGLISH)
         # By default Lucene refuses queries of more than 1,024 clauses, one per term.
         java("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(1 << 20)
-        self._depth = ranking.depth
+        self._depth, self._config = ranking.depth, index
         self._json = java("com.fasterxml.jackson.databind.ObjectMapper")()
         document = java("java.lang.Class").forName("org.apache.lucene.document.Document")
         self._json.configOverride(document).setIsIgnoredType(java("java.lang.Boolean")(True))
@@ -140,7 +163,7 @@ class Searcher:
         array_list = java("java.util.ArrayList")
         # Lucene gets positions instead of query ids: they restore the order, whatever characters the ids have.
         positions, queries = array_list(), array_list()
-        for position, text in enumerate(texts):
+        for position, text in enumerate(as_analyzed(texts, self._config)):
             positions.add(str(position))
             queries.add(text)
         found = self._searcher.batch_search(queries, positions, self._depth, threads)

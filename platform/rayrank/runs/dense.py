@@ -77,7 +77,7 @@ def _vectors_of(settings: DenseSettings) -> str:
 
 
 class PartitionSearcher(PartitionWorker):
-    """Searches for a partition of queries a call."""
+    """Searches for one partition of the queries per call."""
 
     def __init__(
         self, artifact: Artifact, vectors: Artifact, index: dict[str, Any] | None, depth: int, threads: int

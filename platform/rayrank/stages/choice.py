@@ -10,7 +10,7 @@ from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.data.rows import ranked
-from rayrank.measure.metrics import Floats, Measure
+from rayrank.measure.metrics import Measure
 from rayrank.measure.significance import Comparison, compare
 from rayrank.reports.table import p_phrase
 
@@ -58,14 +58,15 @@ class Choice(NamedTuple):
 def choose(config: PipelineConfig, store: Store) -> Choice | None:
     """Compare the runs on storage on dev, and choose one; None if dev has no judgments or no first-stage run."""
     first = flow.run_named(config.candidates.first_stage, config)[0]
+    if not _dev_rows(first, config, store):
+        return None
     judgments = store.require("corpus", config).read_table("judgments.parquet")
     qrels = judgments.filter(pc.equal(judgments["split"], SPLIT))
-    names = [first, *(name for name in flow.used_runs(config) if not flow.is_first_stage(name, config))]
-    values = {
-        name: found for name in names if len(qrels) and (found := _values(name, qrels, config, store)) is not None
-    }
-    if first not in values:
+    if not len(qrels):
         return None
+    names = [first, *(name for name in flow.used_runs(config) if not flow.is_first_stage(name, config))]
+    tables = {name: rows for name in names if (rows := _dev_rows(name, config, store))}
+    values = {name: Measure.of(config).values(qrels, ranked(pa.concat_tables(rows))) for name, rows in tables.items()}
     settings = config.evaluate
     comparisons = {
         name: compare(found, values[first], settings.test, settings.resamples, settings.seed)
@@ -78,10 +79,7 @@ def choose(config: PipelineConfig, store: Store) -> Choice | None:
     return choice._replace(name=best) if choice.is_better(best) else choice
 
 
-def _values(name: str, qrels: pa.Table, config: PipelineConfig, store: Store) -> Floats | None:
-    """Return a run's metric for each dev query, None if storage has no such rows."""
+def _dev_rows(name: str, config: PipelineConfig, store: Store) -> list[pa.Table]:
+    """Return the dev rows of a run, none if they are not on storage."""
     artifact = store.find(flow.run_node(name, config), config)
-    files = artifact.names(SPLIT) if artifact else []
-    if not artifact or not files:
-        return None
-    return Measure.of(config).values(qrels, ranked(pa.concat_tables(map(artifact.read_table, files))))
+    return [artifact.read_table(file) for file in artifact.names(SPLIT)] if artifact else []

@@ -16,6 +16,7 @@ from rayrank.core.progress import progress, say
 from rayrank.core.records import JUDGMENTS, PASSAGES, QUERIES, Judgment, Malformed, Passage
 from rayrank.data.judged import Judged, read_judged
 from rayrank.data.problems import EXAMPLES, Counted, Problems
+from rayrank.data.query_type_labels import read_types
 from rayrank.data.shards import copy_without, num_rows, present_ids, repeated_rows
 from rayrank.data.sources import open_source
 from rayrank.data.sources.source import Part, Source
@@ -38,7 +39,8 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     for note in source.notes():
         say(f"dataset: {note}")
     problems = Problems(config.dataset)
-    judged = read_judged(source, config.dataset.source, problems, config.dataset.holdout)
+    types = read_types(config.dataset.types_file, problems)
+    judged = read_judged(source, config.dataset.source, problems, config.dataset.holdout, types)
     # Loaded before any worker starts, so that a tokenizer that cannot be loaded is reported as one sentence.
     save_tokenizer(load_tokenizer(config.text.tokenizer), artifact)
     shards = _write_passages(config, artifact, source, problems)

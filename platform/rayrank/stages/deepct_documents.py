@@ -35,7 +35,10 @@ DOCUMENTS = pa.schema([("passage_id", pa.string()), ("text", pa.large_string())]
 
 
 def run(config: PipelineConfig, store: Store) -> Artifact:
-    """Return the documents artifact: `documents/` files of (passage_id, text), each word as often as it counts."""
+    """Return the documents artifact: `documents/` files of (passage_id, text).
+
+    Each word of a text is repeated as often as its predicted term frequency says.
+    """
     if done := store.find("deepct_documents", config):
         return done
     started = time.monotonic()

@@ -28,7 +28,7 @@ PASSAGES = 1000
 """Passages of one file; a restart writes queries again for the unfinished files."""
 
 NUM_EXAMPLES = 3
-"""Passages whose first queries the manifest shows, and how many of each."""
+"""How many passages the manifest shows as examples, and how many of the queries of each."""
 
 DOCUMENTS = pa.schema([("passage_id", pa.string()), ("text", pa.large_string()), ("queries", pa.list_(pa.string()))])
 

@@ -26,9 +26,9 @@ from rayrank.text.sentence_texts import PASSAGE, QUERY, SentenceInputs
 
 
 def embed(stage: str, model: str | None, config: PipelineConfig, store: Store) -> Artifact:
-    """Return the vectors (float16) of a stage: `passages/` and `queries/` files; `model` is the stage that trained it.
+    """Return the artifact of a stage's vectors (float16), with `passages/` and `queries/` files.
 
-    Without `model` the encoder that `dense.encoder` names is used as it is.
+    `model` is the stage that trained the encoder; without it, the encoder that `dense.encoder` names is used as it is.
     """
     if done := store.find(stage, config):
         return done
@@ -63,7 +63,7 @@ def embed(stage: str, model: str | None, config: PipelineConfig, store: Store) -
 
 
 class TextEmbedder(PartitionWorker):
-    """Holds the sentence encoder and embeds a slice of a file of texts a call."""
+    """Holds the sentence encoder, and embeds one slice of a corpus file per call."""
 
     def __init__(
         self, artifact: Artifact, model: str | None, config: PipelineConfig, store: Store, threads: int

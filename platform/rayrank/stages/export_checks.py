@@ -91,7 +91,7 @@ def _calibrate_on_run(run: Artifact, config: PipelineConfig, store: Store) -> Ca
 
 
 def _calibrate_on_sample(inputs: Inputs, model: Reranker) -> Calibration:
-    """Score at most CALIBRATION_PAIRS candidates of dev queries, and fit the calibration to them."""
+    """Score about CALIBRATION_PAIRS candidates, all those of evenly spaced dev queries, and fit the calibration."""
     dev = inputs.data.splits["dev"]
     lengths = dev.candidates.lengths(np.arange(len(dev.queries)))
     chosen = dev.take(np.flatnonzero(lengths)[:: max(1, -(-int(lengths.sum()) // CALIBRATION_PAIRS))])

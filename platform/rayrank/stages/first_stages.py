@@ -41,7 +41,7 @@ class Comparison(NamedTuple):
     names: list[str]
     """First stages."""
     rankers: list[tuple[str, str]]
-    """First stages, and runs that rank their candidates."""
+    """Pairs of a first stage and a run that ranks its candidates."""
 
     @property
     def reference(self) -> str:
@@ -102,7 +102,10 @@ def measure(compared: Comparison, store: Store) -> FirstStageReport:
 
 
 def cost(name: str, config: PipelineConfig, store: Store) -> Cost:
-    """Return how fast a first stage answered queries, and the size of what it and the runs it reads search."""
+    """Return how fast a first stage answered queries, and the total size of the indexes and vectors that it searches.
+
+    Both include the runs that it reads.
+    """
     names = _with_read(name, config)
     nodes = [flow.run_node(each, config) for each in names]
     inputs = [each for node in nodes for each in flow.inputs(node, config)]
@@ -146,7 +149,7 @@ def _exists(name: str, config: PipelineConfig, store: Store) -> bool:
 
 
 def _rankers(names: Sequence[str], config: PipelineConfig, store: Store) -> list[tuple[str, str]]:
-    """Return the runs on storage that rank the candidates of one first stage, each after this first stage."""
+    """Return pairs of a first stage and a run on storage that ranks this first stage's candidates and no others."""
     ranking = [name for name in config.runs if not flow.is_first_stage(name, config)]
     found = [(_found_by(name, config), name) for name in ranking if store.find(flow.run_node(name, config), config)]
     return [(firsts[0], name) for firsts, name in found if len(firsts) == 1 and firsts[0] in names]

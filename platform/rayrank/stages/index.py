@@ -24,9 +24,10 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
 
 
 def build(stage: str, documents: str, config: PipelineConfig, store: Store, vectors: bool = True) -> Artifact:
-    """Return the index of the texts that a stage wrote; its manifest lists their files as `shards`.
+    """Return the index that `stage` makes of the texts of another stage, `documents`.
 
-    RM3 needs document vectors, which make an index about four times as large.
+    The manifest of `documents` lists the files of texts as `shards`. RM3 needs document vectors (`vectors`), which make
+    an index about four times as large.
     """
     if done := store.find(stage, config):
         return done

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
+from rayrank.core.languages import ENGLISH
 from rayrank.core.progress import progress
 from rayrank.text import query_types
 
@@ -38,12 +39,25 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
             for split in sorted(pc.unique(queries["split"]).to_pylist())
         },
     }
-    return store.finish(artifact, config, started, facts)
+    return store.finish(artifact, config, started, {**facts, **_about_language(len(predicted), config)})
+
+
+def _about_language(num_predicted: int, config: PipelineConfig) -> dict[str, list[str]]:
+    """Return a finding if the rules had to predict types in a language that they do not read."""
+    language = config.index.language
+    if not num_predicted or language == ENGLISH or config.query_types.predict != "rules":
+        return {}
+    sentence = (
+        f"query types: the rules that predict query types read English; index.language={language}, so "
+        f"{num_predicted:,} queries got the type {query_types.DEFAULT}: query_types.predict=trained predicts types in "
+        f"any language, input.query_type=false trains without them."
+    )
+    return {"findings": [sentence]}
 
 
 def _predict(texts: Sequence[str], config: PipelineConfig, store: Store) -> list[str]:
     if config.query_types.predict == "rules":
-        return query_types.predict(texts, config.query_types.abbreviation)
+        return query_types.predict(texts, config.query_types.abbreviation, config.index.language)
     trained = store.require("query_typer", config)
     # Imported only here: torch takes seconds to load, and the rules do not need it.
     from rayrank.models.query_typer import load_typer

@@ -11,10 +11,12 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import DatasetError
 from rayrank.core.progress import progress
 from rayrank.data.pair_set import relevant
+from rayrank.retrieval.terms import terms_in
 from rayrank.stages.training import train
 from rayrank.text.aligned_words import ALL_PIECES, align
 from rayrank.text.pieces import PieceEncoder
 from rayrank.text.term_recall import query_term_recall
+from rayrank.text.terms import Terms, terms_of
 from rayrank.training.data import tokenizer_of
 from rayrank.training.phases import deepct
 from rayrank.training.phases.deepct import EXAMPLES, NO_WORD, template_of
@@ -40,13 +42,13 @@ def _examples(config: PipelineConfig, store: Store) -> pa.Table:
     encoder = PieceEncoder(tokenizer.backend_tokenizer.to_str(), ALL_PIECES)
     max_pieces, shards = template_of(config, store).query_length, corpus.manifest["shards"]
     answers, tables, num_passages = pa.array(list(queries), pa.string()), [], 0
-    with progress("deepct: targets", len(shards), "shards") as advance:
+    with terms_in(config.index) as terms, progress("deepct: targets", len(shards), "shards") as advance:
         for shard in shards:
             for batch in corpus.batches(shard, ["passage_id", "text"], rows=ROWS):
                 found = batch.filter(pc.is_in(batch.column(0), value_set=answers))
                 answered = [queries[passage_id] for passage_id in found.column(0).to_pylist()]
                 texts = found.column(1).to_pylist()
-                tables.append(windows_with_targets(texts, answered, encoder, max_pieces, num_passages))
+                tables.append(windows_with_targets(texts, answered, encoder, max_pieces, num_passages, terms))
                 num_passages += len(found)
             advance(1)
     table = pa.concat_tables(tables)
@@ -72,14 +74,19 @@ def _training_queries(corpus: Artifact, relevant_from: int) -> dict[str, list[st
 
 
 def windows_with_targets(
-    passages: list[str], queries: list[list[str]], encoder: PieceEncoder, max_pieces: int, first_number: int = 0
+    passages: list[str],
+    queries: list[list[str]],
+    encoder: PieceEncoder,
+    max_pieces: int,
+    first_number: int = 0,
+    terms: Terms = terms_of,
 ) -> pa.Table:
     """Return the windows of passages that hold a word, each with its passage's number and a target for each piece."""
     aligned = align(passages, encoder, max_pieces)
     targets = np.full(len(aligned.windows.values), NO_WORD, np.float32)
     for words, firsts, answered in zip(aligned.words, aligned.firsts, queries, strict=True):
-        # Where one piece begins two words, which WordPiece never does, the more frequent word decides.
-        np.maximum.at(targets, firsts, query_term_recall(words, answered))
+        # Where one piece begins two words, which WordPiece never does, the higher of the two targets counts.
+        np.maximum.at(targets, firsts, query_term_recall(words, answered, terms))
     lists = {
         name: pa.LargeListArray.from_arrays(aligned.windows.offsets, pa.array(values))
         for name, values in (("piece_ids", aligned.windows.values), ("targets", targets))

@@ -11,7 +11,8 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     """Return the trained sentence encoder's artifact."""
     if done := store.find(train_dense.STAGE, config):
         return done
-    # Loaded here too: an unusable encoder is reported as one sentence here, but as a failed worker there.
+    # Workers load the encoder again. It is loaded here first, so that an unusable one is reported in one sentence and
+    # not as a failed worker.
     shape = load_sentence_encoder(config.dense).encoder.base.config
     # One worker: a query is compared with the passages of its worker's share of the batch, so several workers would
     # train another model.

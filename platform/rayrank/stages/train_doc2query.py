@@ -24,7 +24,8 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
         return done
     corpus, artifact = store.require("corpus", config), store.artifact("train_doc2query", config)
     tokenizer = load_model_tokenizer(config.doc2query, corpus.local("tokenizer"))
-    # Loaded here too: an unusable model is reported as one sentence here, but as a failed worker there.
+    # Workers load the model again. It is loaded here first, so that an unusable one is reported in one sentence and
+    # not as a failed worker.
     shape = build(config.doc2query, tokenizer).base.config
     pairs = _pairs(config, corpus, tokenizer.backend_tokenizer.to_str())
     save_tokenizer(tokenizer, artifact)

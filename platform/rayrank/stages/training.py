@@ -38,7 +38,7 @@ def train(
     phase: PhaseFile, config: PipelineConfig, store: Store, report: Report | None = None,
     shape: PretrainedConfig | None = None, **facts: object,
 ) -> Artifact:  # fmt: skip
-    """Return a training stage's artifact (model/, log.jsonl, tensorboard/); its manifest has these facts as well.
+    """Return a training stage's artifact (model/, log.jsonl, tensorboard/); `facts` are added to its manifest.
 
     `shape` is the config of a model that the stage has checked itself; without it the phase trains the encoder that
     `encoder.name` names. If another process is training the same artifact, wait for it and return its result.
@@ -96,7 +96,8 @@ def _findings(stage: str, metric: str, facts: dict[str, Any]) -> list[str]:
 
 def _encoder_shape(config: PipelineConfig, reads_pairs: bool) -> PretrainedConfig:
     """Return the config of the encoder that `encoder.name` names."""
-    # Loaded here too: an unusable encoder is reported as one sentence here, but as a failed worker there.
+    # Workers load the encoder again. It is loaded here first, so that an unusable one is reported in one sentence and
+    # not as a failed worker.
     base = load_encoder(config.encoder, None).base
     _check_fit(config, base, reads_pairs)
     return base.config
@@ -113,7 +114,8 @@ def _check_fit(config: PipelineConfig, base: PreTrainedModel, reads_pairs: bool)
             f"in both."
         )
     texts, inputs = config.text, config.input
-    # The endpoint truncates texts by `input` alone: without these checks its inputs could be longer than in training.
+    # The endpoint truncates texts by `input` alone. With these checks, an input with a query of full length is as long
+    # in training as there; with a shorter query, the endpoint may read more of a passage than the corpus stores.
     if inputs.query_length > texts.query_pieces:
         raise ConfigError(
             f"input.query_length={inputs.query_length} cannot be used: the corpus keeps text.query_pieces="

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+from rayrank.core.languages import ENGLISH
 from rayrank.text.type_rules import NOUNS, RULES
 
 DEFAULT = "description"
@@ -52,8 +53,13 @@ _PICKS = re.compile(
 )
 
 
-def predict(texts: Sequence[str], abbreviation: bool = False) -> list[str]:
-    """Return the type of every query; without `abbreviation`, queries of that type get the type description."""
+def predict(texts: Sequence[str], abbreviation: bool = False, language: str = ENGLISH) -> list[str]:
+    """Return the type of every query; without `abbreviation`, queries of that type get the type description.
+
+    The rules read English: in any other language every query gets the type description.
+    """
+    if language != ENGLISH:
+        return [DEFAULT] * len(texts)
     types = [_query_type(text) for text in texts]
     return types if abbreviation else [DEFAULT if each == "abbreviation" else each for each in types]
 
@@ -99,7 +105,10 @@ def _named(words: list[str]) -> str:
 
 
 def _described(words: list[str], definite: bool = False) -> str:
-    """Return the type of "what is WORDS": by the noun if a specific thing is meant, else a definition."""
+    """Return the type of "what is WORDS": that of the noun if a specific thing is meant, else description.
+
+    If one of many is asked for, as in "the tallest one", and its noun is unknown, the type is entity.
+    """
     phrase = _phrase(words)
     rest = words[len(phrase) :]
     while phrase and phrase[-1] in _NAMING and rest[:1] == ["of"]:
@@ -118,7 +127,10 @@ def _described(words: list[str], definite: bool = False) -> str:
 
 
 def _owned(phrase: list[str]) -> str:
-    """Return the type of "Michael Jackson's PHRASE"; a name is of the type of its owner."""
+    """Return the type of a phrase such as "Michael Jackson's birthday": that of the thing owned.
+
+    If the thing is a name, the owner's type counts, or person if it is unknown: "my dog's name" is an entity.
+    """
     *owners, thing = [part.split() for part in " ".join(phrase).split("'s")]
     if thing[-1:] in (["name"], ["names"], ["nickname"]):
         return _noun_type(owners[-1]) or "person"

@@ -22,7 +22,9 @@ MIN_PIECES = 4
 BLOCK = 1 << 24
 """Pieces processed at a time, so that temporary arrays stay within some 100 MB for a corpus of any size."""
 
-_ENDS = frozenset(".!?…。！？｡．।॥؟۔")
+_MARKS = frozenset("。！？｡।॥؟۔።፧։။។៕")
+"""Sentence ends of other scripts: Chinese and Japanese, Indic, Arabic, Ethiopic, Armenian, Burmese and Khmer."""
+_ENDS = frozenset(".!?…．") | _MARKS
 _CLOSES = frozenset("\"'”’»›)]}」』）］｝】〉》")
 
 
@@ -59,6 +61,9 @@ def _role(piece: str, text: str) -> int:
         return CLOSES
     if set(characters) <= _ENDS | _CLOSES:
         return ENDS | (POINT if characters == "." else 0)
+    # Vocabularies of scripts without spaces have pieces such as `です。`; a piece such as `Mr.` ends no sentence.
+    if characters.rstrip("".join(_CLOSES))[-1:] in _MARKS:
+        return ENDS
     # Digits after a space begin a new number; vocabularies with ## do not mark spaces.
     apart = piece.startswith(("Ġ", "▁"))
     return DIGIT_LAST * characters[-1].isdigit() | DIGIT_FIRST * (characters[0].isdigit() and not apart)

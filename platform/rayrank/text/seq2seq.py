@@ -22,7 +22,7 @@ class Seq2SeqTemplate:
     suffix_ids: tuple[int, ...]
     pad_id: int
     prompt: tuple[int, ...]
-    """What a decoder is given first: `prefix_ids`, with its start token in front if they do not begin with it."""
+    """What the decoder is given first: its start token, then `prefix_ids`, without this token if they begin with it."""
     length: int
     """Maximum number of ids of a passage, special tokens included."""
     query_length: int
@@ -56,7 +56,7 @@ class Seq2SeqTemplate:
         return join(*self.prefix_ids, pieces.truncate(room), *self.suffix_ids)
 
     def queries(self, pieces: Windows) -> Ragged:
-        """Return queries as the model generates them, truncated to `query_length`, the prompt included."""
+        """Return the decoder's texts in training: the prompt, at most `query_length` pieces, and `suffix_ids`."""
         return join(*self.prompt, pieces.truncate(self.query_length), *self.suffix_ids)
 
 

@@ -1,9 +1,15 @@
-"""The words of a text, and the term that Lucene's English analyser makes of each."""
+"""The words of a text, and the term that Lucene's English analyser makes of each.
+
+Other languages have the same words; their terms are Lucene's own (`retrieval/terms.py`).
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rayrank.text.stems import stem
+
+Terms = Callable[[Sequence[str]], list[frozenset[str]]]
+"""From texts or words to the distinct terms of each."""
 
 _JOINS = "'’‘.:·"
 """Punctuation that Lucene keeps within a word, as in `don't` and `U.S`; within numbers it also keeps `,` and `;`."""

@@ -32,6 +32,8 @@ class Split:
     positives: Ragged
     candidates: Ragged
     """In the first stage's order, best first."""
+    grades: Ragged | None = None
+    """The grade of each positive; None if all have the same."""
 
     def negatives(self, index: int) -> Rows:
         """Return the candidates of query number `index` of this split that are not judged relevant to it."""
@@ -42,10 +44,13 @@ class Split:
 
     def take(self, indices: Rows) -> "Split":
         """Return the split with the queries at some indices only."""
-        positives, candidates = (
-            Ragged.of([column[int(index)] for index in indices]) for column in (self.positives, self.candidates)
+        positives, candidates, grades = (
+            column and Ragged.of([column[int(index)] for index in indices])
+            for column in (self.positives, self.candidates, self.grades)
         )
-        return Split(self.queries[indices], positives, candidates)
+        assert positives is not None
+        assert candidates is not None
+        return Split(self.queries[indices], positives, candidates, grades)
 
     def sample(self, most: int | None) -> "Split":
         """Return at most so many queries, taken at even steps; all of them if `most` is None."""
@@ -126,10 +131,12 @@ def _type_pieces(types: pa.ChunkedArray, tokenizer: "PreTrainedTokenizerFast") -
 
 
 def _join(lookup: PairLookup, judgments: pa.Table, files: Iterable[pa.Table], relevant_from: int = 1) -> Split:
-    judged = lookup(relevant(judgments, relevant_from))
+    positives = relevant(judgments, relevant_from)
+    judged, grades = lookup(positives), positives["relevance"].to_numpy()
     queries = np.unique(judged[0])
     found = (_best_first(*lookup(table), table["rank"].to_numpy()) for table in files)
-    return Split(queries, _grouped(queries, [judged]), _grouped(queries, found))
+    graded = _grouped(queries, [(judged[0], grades)]) if len(np.unique(grades)) > 1 else None
+    return Split(queries, _grouped(queries, [judged]), _grouped(queries, found), graded)
 
 
 def _best_first(queries: Rows, passages: Rows, ranks: Rows) -> tuple[Rows, Rows]:

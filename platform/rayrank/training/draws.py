@@ -38,3 +38,10 @@ def by_length(rows: Rows, lengths: Rows, batch_size: int, rng: np.random.Generat
 def draw(rows: Rows, count: int, rng: np.random.Generator) -> Rows:
     """Return `count` rows sampled without replacement, or all rows, shuffled, if there are fewer."""
     return rng.permutation(rows)[:count]
+
+
+def draw_by_weight(rows: Rows, weights: Rows, count: int, rng: np.random.Generator) -> Rows:
+    """Return `count` rows sampled without replacement with probabilities proportional to their weights."""
+    if len(rows) <= count or weights.min() == weights.max():
+        return draw(rows, count, rng)
+    return rng.choice(rows, count, replace=False, p=weights / weights.sum())

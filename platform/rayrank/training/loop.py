@@ -27,7 +27,10 @@ class Phase(steps.Objective, Protocol):
     """The part of training that differs from phase to phase."""
 
     measures_start: bool
-    """Whether the model can do the phase's task before the first step; if no step improves it, it stays as it was."""
+    """Whether dev is measured before the first step, too, because the model can already do the phase's task.
+
+    If no step improves the dev metric, the weights from before the first step are kept.
+    """
 
     def num_examples(self) -> int:
         """Return the number of examples in an epoch."""

@@ -15,13 +15,13 @@ def pointwise(logits: Tensor, labels: Tensor) -> Tensor:
 def listwise(scores: Tensor, labels: Tensor) -> Tensor:
     """Mean negative log likelihood of the positives, normalised over their list (formulas 8 and 9).
 
-    `scores` and `labels` are (lists, length); a label is 1 for a positive, 0 for a negative and -1 for padding.
-    Each list counts the same, however many positives it has.
+    `scores` and `labels` are (lists, length); a label is the grade of a positive, 0 for a negative and -1 for padding.
+    Positives of a list are weighted by their grades. Each list counts the same, however many positives it has.
     """
     scores = scores.float().masked_fill(labels < 0, -torch.inf)
     negative_log = torch.logsumexp(scores, dim=1, keepdim=True) - scores
-    positive = labels == 1
-    each = negative_log.masked_fill(~positive, 0).sum(1) / positive.sum(1)
+    gains = labels.clamp(min=0)
+    each = (negative_log.masked_fill(gains == 0, 0) * gains).sum(1) / gains.sum(1)
     return each.mean()
 
 

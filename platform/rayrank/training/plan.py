@@ -8,7 +8,7 @@ from rayrank.core.config import PhaseConfig
 LOG_EVERY = 20
 
 MOST_EPOCHS = 30
-"""Little data is repeated at most so often."""
+"""The most epochs that `min_steps` may lead to when there is little data; `epochs` itself may be higher."""
 
 MEASUREMENTS = 8
 """Dev measurements of a phase that repeats little data: after each of its short epochs they would take too long."""

@@ -73,7 +73,8 @@ class TrainStep:
         except torch.OutOfMemoryError:
             if self._graphs is None or not self._graphs.has_tried_capture:
                 raise
-        # The optimiser allocated its memory in the first step, so the error came before it ran: weights are unchanged.
+        # The optimiser has had its memory since the first step, so what ran out of memory came before it, and this step
+        # has not changed the weights.
         logger.warning("There is not enough memory for CUDA graphs; training continues without them.")
         self._uses_graphs, self._graphs = False, None
         self._optimizer.zero_grad()

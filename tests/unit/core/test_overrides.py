@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 from typing import Any
 
@@ -281,5 +282,4 @@ def test_an_unknown_key_of_a_config_file_is_named(content: str, key: str, file: 
 def test_every_dotted_key_can_be_set_to_its_own_value() -> None:
     config = PRESETS["paper"]()
     for key, current in flatten(config.model_dump()):
-        text = "null" if current is None else str(list(current) if isinstance(current, tuple) else current)
-        assert build("paper", assignments=[f"{key}={text}"]) == config
+        assert build("paper", assignments=[f"{key}={json.dumps(current)}"]) == config

@@ -35,10 +35,13 @@ class Listed(Source):
 
 
 def read(
-    queries: list[Query | Malformed], judgments: list[Judgment | Malformed], **decisions: str
+    queries: list[Query | Malformed],
+    judgments: list[Judgment | Malformed],
+    types: dict[str, str] | None = None,
+    **decisions: str,
 ) -> tuple[Judged, dict[str, int]]:
     problems = Problems(DatasetConfig.model_validate({"source": "mine", **decisions}))
-    judged = read_judged(Listed(queries, judgments), "mine", problems)
+    judged = read_judged(Listed(queries, judgments), "mine", problems, types=types)
     return judged, {kind: entry["count"] for kind, entry in problems.report().items()}
 
 
@@ -141,6 +144,26 @@ def test_judgments_of_unknown_queries_are_left_out() -> None:
     assert problems == {"unknown_queries": 1}
     with pytest.raises(ProblemsFound, match=r"\(query 9, passage p\).*on_unknown=skip"):
         read([Query("1", "one")], judgments)
+
+
+def test_given_types_replace_those_of_the_dataset() -> None:
+    queries = [Query("1", "one", "dev", "person"), Query("2", "two", "dev", "entity"), Query("3", "three", "dev")]
+    judged, problems = read(queries, [Judgment("1", "p", 1, "dev")], {"1": "number", "3": "place"})
+    assert [query.query_type for query in judged.queries] == ["number", "entity", "place"]
+    assert problems == {}
+
+
+def test_types_of_unknown_queries_are_left_out() -> None:
+    queries, judgments = [Query("1", "one"), Query("2", " ")], [Judgment("1", "p", 1, "dev")]
+    types = {"9": "number", "1": "person", "2": "known, though it has no text"}
+    judged, problems = read(queries, judgments, types, **SKIP)
+    assert judged.queries == [Query("1", "one", "dev", "person")]
+    assert problems == {"empty_queries": 1, "unknown_typed_queries": 1}
+    with pytest.raises(
+        ProblemsFound,
+        match=r"1 type of an unknown query in dataset\.types_file \(query 9\).*--set dataset\.on_unknown=skip",
+    ):
+        read(queries[:1], judgments, {"9": "number"})
 
 
 def test_malformed_queries_and_judgments_are_left_out() -> None:

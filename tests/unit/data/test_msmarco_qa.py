@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from rayrank.core.errors import DatasetError
+from rayrank.core.config import DatasetConfig
+from rayrank.core.errors import DatasetError, ProblemsFound
 from rayrank.core.records import Judgment, Malformed, Passage, Query
-from rayrank.data.sources import json_array
+from rayrank.data.judged import read_judged
+from rayrank.data.problems import Problems
+from rayrank.data.sources import fingerprint, json_array
 from rayrank.data.sources.msmarco_qa import MsMarcoQa
 
 
@@ -55,6 +58,110 @@ def test_the_split_is_a_word_of_the_name(tmp_path: Path, name: str, split: str) 
     assert [
         query.split for query in write(tmp_path / name, json.dumps([row()])).queries() if isinstance(query, Query)
     ] == [split]
+
+
+def test_a_type_is_in_lower_case_without_white_space(tmp_path: Path) -> None:
+    source = write(tmp_path / "dev.json", json.dumps([row(query_type=" Numeric\n")]))
+    assert list(source.queries()) == [Query("7", "how many", "dev", "numeric")]
+
+
+def split_files(folder: Path) -> list[Path]:
+    """Write two files of train, one of dev and one that names no split; each query has the same two passages."""
+    names = ["a_train.jsonl", "b_train.json.gz", "dev_v2.1.json", "questions.jsonl.gz"]
+    for number, name in enumerate(names):
+        found = [row(10 * number + query) for query in range(3)]
+        lines = "\n".join(map(json.dumps, found))
+        write(folder / name, json.dumps(found) if name.endswith("2.1.json") else lines)
+    return [folder / name for name in names]
+
+
+SPLIT_QUERIES = [
+    *(Query(str(number), "how many", "train", "numeric") for number in (0, 1, 2, 10, 11, 12)),
+    *(Query(str(number), "how many", "dev", "numeric") for number in (20, 21, 22)),
+    *(Query(str(number), "how many", "test", "numeric") for number in (30, 31, 32)),
+]
+
+
+@pytest.mark.parametrize("form", ["folder", "list", "list with spaces", "folder and a file of it"])
+def test_a_folder_or_a_list_is_read_with_each_file_in_the_split_of_its_name(tmp_path: Path, form: str) -> None:
+    files = split_files(tmp_path)
+    for ignored in ("README.md", ".train.json", "notes.txt"):
+        (tmp_path / ignored).write_text("not a dataset")
+    texts = list(map(str, files))
+    paths = {"folder": str(tmp_path), "list": ",".join(texts), "list with spaces": ", ".join(texts)}
+    source = MsMarcoQa(paths.get(form, f"{tmp_path},{texts[1]}"))
+    assert source.files() == texts
+    assert list(source.queries()) == SPLIT_QUERIES
+    assert list(source.judgments()) == [
+        Judgment(query.query_id, digest("two"), 1, query.split) for query in SPLIT_QUERIES
+    ]
+    assert source.notes() == [f"{files[3]} is read as the split test: its name mentions no split"]
+
+
+@pytest.mark.parametrize("part_bytes", [100, 1 << 20])
+def test_every_part_of_every_file_can_be_read_by_itself(tmp_path: Path, part_bytes: int) -> None:
+    files = split_files(tmp_path)
+    parts = MsMarcoQa(str(tmp_path)).parts(part_bytes)
+    assert list(dict.fromkeys(part.file for part in parts)) == list(map(str, files))
+    assert len([part for part in parts if part.file == str(files[0])]) == (5 if part_bytes == 100 else 1)
+    found = [passage for part in parts for passage in MsMarcoQa(str(tmp_path)).passages(part)]
+    assert found == [Passage(digest("one"), "one"), Passage(digest("two"), "two")] * 12
+
+
+def test_a_bad_row_names_its_own_file(tmp_path: Path) -> None:
+    files = split_files(tmp_path)
+    for place, line in ((0, 4), (2, 1)):
+        text = files[place].read_text()
+        files[place].write_text("[{}," + text[1:] if text.startswith("[") else text + "\n{}")
+        assert Malformed(str(files[place]), line, "the field 'query_id' is missing") in passages(
+            MsMarcoQa(str(tmp_path))
+        )
+
+
+def problems(**decisions: str) -> Problems:
+    return Problems(DatasetConfig.model_validate({"source": "msmarco-qa:mine", **decisions}))
+
+
+def test_a_query_in_the_files_of_two_splits_is_shared(tmp_path: Path) -> None:
+    write(tmp_path / "train.json", json.dumps([row(1), row(2)]))
+    write(tmp_path / "dev.json", json.dumps([row(2), row(3)]))
+    source = MsMarcoQa(str(tmp_path))
+    with pytest.raises(ProblemsFound, match=r"1 query in several splits \(2 in dev and train\).*on_shared=skip"):
+        read_judged(source, "mine", problems())
+    judged = read_judged(source, "mine", problems(on_shared="skip"))
+    assert {query.query_id: query.split for query in judged.queries} == {"1": "train", "2": "dev", "3": "dev"}
+
+
+def test_a_file_of_train_alone_gets_a_dev_split(tmp_path: Path) -> None:
+    found = [row(number) | {"query": f"question {number}"} for number in range(20)]
+    source = write(tmp_path / "train.jsonl", "\n".join(map(json.dumps, found)))
+    judged = read_judged(source, "mine", problems(), holdout=0.2)
+    splits = [query.split for query in judged.queries]
+    assert (splits.count("train"), splits.count("dev")) == (16, 4)
+    assert [judgment.split for judgment in judged.judgments].count("dev") == 4
+
+
+def test_the_fingerprint_covers_every_file_of_a_folder_and_its_split(tmp_path: Path) -> None:
+    files = split_files(tmp_path)
+    before = fingerprint(MsMarcoQa(str(tmp_path)))
+    assert fingerprint(MsMarcoQa(",".join(map(str, files)))) == before
+    assert fingerprint(MsMarcoQa(",".join(map(str, files[:3])))) != before
+    files[3].rename(tmp_path / "questions-dev.jsonl.gz")
+    renamed = fingerprint(MsMarcoQa(str(tmp_path)))
+    assert renamed != before
+    write(files[2], json.dumps([row(99)]))
+    assert fingerprint(MsMarcoQa(str(tmp_path))) != renamed
+
+
+def test_a_folder_without_files_or_with_a_file_twice_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"has no MS MARCO QA files: expected .*\*\.json or .*\*\.jsonl"):
+        MsMarcoQa(str(tmp_path))
+    for name in ("train.json", "train.jsonl.gz"):
+        write(tmp_path / name, json.dumps([row(1)]))
+    with pytest.raises(DatasetError, match=r"has .*train\.json and .*train\.jsonl\.gz: keep one of them"):
+        MsMarcoQa(str(tmp_path))
+    with pytest.raises(DatasetError, match=r"dev\.json does not exist: check the path after --dataset"):
+        MsMarcoQa(f"{tmp_path / 'train.json'},{tmp_path / 'dev.json'}")
 
 
 def test_a_passage_selected_twice_is_one_judgment(tmp_path: Path) -> None:

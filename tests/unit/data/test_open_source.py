@@ -7,7 +7,7 @@ import pytest
 from rayrank.core.config import DatasetConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.core.records import Passage
-from rayrank.data.sources import fingerprint, open_source
+from rayrank.data.sources import absolute, fingerprint, open_source
 from rayrank.data.sources.msmarco import MsMarco
 from rayrank.data.sources.source import Source
 
@@ -24,7 +24,7 @@ def opened(source: str) -> Source:
     return open_source(DatasetConfig(source=source))
 
 
-@pytest.mark.parametrize("source", ["elsewhere:path", "msmarco", "msmarco:", "", ":path"])
+@pytest.mark.parametrize("source", ["elsewhere:path", "msmarco", "msmarco:", "", ":path", "msmarco-qa: ,"])
 def test_an_unknown_kind_or_a_missing_path_lists_the_kinds(source: str) -> None:
     with pytest.raises(DatasetError) as caught:
         opened(source)
@@ -38,6 +38,29 @@ def test_an_unknown_kind_or_a_missing_path_lists_the_kinds(source: str) -> None:
 def test_a_type_field_is_refused_for_sources_other_than_beir(source: str) -> None:
     with pytest.raises(ConfigError, match=rf"type_field=domain is read from a beir:DIR only, not from {source}"):
         open_source(DatasetConfig(source=source, type_field="domain"))
+
+
+@pytest.mark.parametrize("source", ["demo", "msmarco:path"])
+def test_a_passage_template_is_refused_for_sources_other_than_beir(source: str) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"template=\{{text\}}\\n\{{url\}} is read from a beir:DIR only, not from {source}"
+    ):
+        open_source(DatasetConfig(source=source, passage_template="{text}\n{url}"))
+
+
+def test_every_path_of_a_list_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute("msmarco-qa:train.json, /data/dev.json") == f"msmarco-qa:{tmp_path}/train.json,/data/dev.json"
+    assert absolute("msmarco-qa:s3://b/train.json,dev.json") == f"msmarco-qa:s3://b/train.json,{tmp_path}/dev.json"
+    assert absolute("msmarco:a,b") == f"msmarco:{tmp_path}/a,b"
+    (tmp_path / "a,b.json").write_text("[]")
+    assert absolute("msmarco-qa:a,b.json") == f"msmarco-qa:{tmp_path}/a,b.json"
+
+
+def test_a_list_on_several_storages_names_what_cannot_be_reached() -> None:
+    fsspec.filesystem("memory").pipe("/qa/train.json", b"[]")
+    with pytest.raises(DatasetError, match="cannot be reached: Protocol not known: nosuch"):
+        opened("msmarco-qa:memory://qa/train.json,nosuch://dev.json")
 
 
 @pytest.mark.parametrize("kind", ["beir", "msmarco", "msmarco-qa", "trec", "car"])

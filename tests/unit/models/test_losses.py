@@ -35,6 +35,13 @@ def test_the_listwise_loss_equals_formula_9_read_naively(seed: int) -> None:
     assert listwise(scores, labels).item() == pytest.approx(naive_listwise(scores.tolist(), labels.tolist()), abs=1e-5)
 
 
+def test_positives_of_a_list_count_by_their_grades() -> None:
+    scores, graded = torch.tensor([[0.5, 1.0, -1.0, 0.0]]), torch.tensor([[3, 1, 0, -1]])
+    first, second = (listwise(scores, torch.tensor([labels])) for labels in ([1, 0, 0, -1], [0, 1, 0, -1]))
+
+    assert torch.allclose(listwise(scores, graded), 0.75 * first + 0.25 * second, atol=1e-6)
+
+
 def test_one_positive_against_one_negative_is_the_pairwise_logistic_loss() -> None:
     scores, labels = torch.randn(50, 2), torch.tensor([[1, 0]] * 50)
 

@@ -10,9 +10,9 @@ from rayrank.text.terms import term, words_of
 SCRIPT = """
 import json, sys
 from rayrank.core.config import IndexConfig
-from rayrank.retrieval.lucene import _analyzer, java
+from rayrank.retrieval.lucene import analyzer_of, java
 
-analyzer, utilities = _analyzer(IndexConfig(stopwords="none")), java("io.anserini.analysis.AnalyzerUtils")
+analyzer, utilities = analyzer_of(IndexConfig(stopwords="none")), java("io.anserini.analysis.AnalyzerUtils")
 print(json.dumps([list(utilities.analyze(analyzer, text).toArray()) for text in json.loads(sys.stdin.read())]))
 """
 ENGLISH = "The Insurances that John's insured café, a naïve generation: possibly geology (re-newed) policies"

@@ -138,7 +138,9 @@ def test_a_passage_that_is_too_long_is_truncated_and_reported(shared: ServedMode
     (answer,) = asked(shared, Ask("what", ["fish", too_long, fits, too_long * 9, too_long * 999], "location"))
 
     assert list(answer.cut) == [1, 3, 4]
-    assert answer.logits[1] == answer.logits[2] == answer.logits[3] == answer.logits[4] != answer.logits[0]
+    # Equal inputs in different rows of a batch may differ by rounding.
+    assert np.allclose(answer.logits[1:], answer.logits[1], atol=1e-6)
+    assert not np.isclose(answer.logits[0], answer.logits[1], atol=1e-3)
     assert answer.num_tokens == 7 + 48 * 4
 
 

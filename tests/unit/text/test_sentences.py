@@ -130,3 +130,20 @@ def test_vocabularies_that_mark_spaces_are_supported(kind: str) -> None:
     assert found.tolist() == [
         0, ENDS | POINT, ENDS | POINT, ENDS, ENDS, ENDS, CLOSES, digits, DIGIT_LAST, 0, digits, 0,
     ]  # fmt: skip
+
+
+def test_the_sentence_ends_of_other_scripts_are_known_alone_and_at_the_end_of_a_piece() -> None:
+    ends = ["。", "！", "।", "؟", "۔", "።", "։", "။", "។", "です。", "है।", "た。」", "▁كتاب؟"]
+    others = ["Mr.", "e.g.", "a?", "东京", "▁है", "、", "،", "。a"]
+    pieces = ["<s>", *ends, *others]
+    backend = Tokenizer(models.WordLevel({piece: row for row, piece in enumerate(pieces)}, unk_token="<s>"))
+    backend.decoder = decoders.Metaspace()
+
+    found = sentence_table(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<s>"))
+
+    assert found.tolist() == [0, *[ENDS] * len(ends), *[0] * len(others)]
+
+
+def test_a_chinese_passage_has_sentences(bert: PreTrainedTokenizerFast, table: np.ndarray) -> None:
+    (found,) = split(bert, table, "东京是大城。人口有多少？山大水大人大")
+    assert len(found) == 3

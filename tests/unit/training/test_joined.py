@@ -53,6 +53,11 @@ def test_positives_have_at_least_the_relevant_grade(relevant_from: int, positive
     split = _join(LOOKUP, judgments(JUDGED), [candidates([(1, 2, 1), (1, 4, 2)])], relevant_from)
 
     assert {int(query): split.positives[place].tolist() for place, query in enumerate(split.queries)} == positives
+    if relevant_from == 1:
+        assert split.grades
+        assert [split.grades[place].tolist() for place in range(3)] == [[1], [1, 2], [1]]
+    else:
+        assert split.grades is None
     if relevant_from == 2:
         # Judged, but with too low a grade: a negative.
         assert split.negatives(0).tolist() == [4]

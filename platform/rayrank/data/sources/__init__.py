@@ -7,14 +7,14 @@ from pathlib import PurePosixPath
 
 import fsspec
 
-from rayrank.core.config import GROUP_FIELD, TYPE_FIELD, DatasetConfig
+from rayrank.core.config import GROUP_FIELD, PASSAGE_TEMPLATE, TYPE_FIELD, DatasetConfig
 from rayrank.core.errors import ConfigError, DatasetError, RayrankError
 from rayrank.core.paths import absolute_path
 from rayrank.core.progress import progress
 from rayrank.data.sources.beir import Beir
 from rayrank.data.sources.car import Car
 from rayrank.data.sources.irds import Irds
-from rayrank.data.sources.locate import file_digest
+from rayrank.data.sources.locate import file_digest, listed
 from rayrank.data.sources.msmarco import MsMarco
 from rayrank.data.sources.msmarco_qa import MsMarcoQa
 from rayrank.data.sources.source import Source
@@ -35,22 +35,30 @@ KINDS: dict[str, Callable[[str], Source]] = {
 
 def open_source(config: DatasetConfig) -> Source:
     """Return the source that `dataset.source` names, its files found but not yet read."""
-    for key, usual in (("type_field", TYPE_FIELD), ("group_field", GROUP_FIELD)):
-        if (field := getattr(config, key)) != usual and not config.source.startswith("beir:"):
+    for key, usual in (
+        ("type_field", TYPE_FIELD),
+        ("group_field", GROUP_FIELD),
+        ("passage_template", PASSAGE_TEMPLATE),
+    ):
+        if (value := getattr(config, key)) != usual and not config.source.startswith("beir:"):
+            shown = value.replace("\n", "\\n")
             raise ConfigError(
-                f"dataset.{key}={field} is read from a beir:DIR only, not from {config.source}: leave it out."
+                f"dataset.{key}={shown} is read from a beir:DIR only, not from {config.source}: leave it out."
             )
     if config.source == "demo":
         from rayrank.data.sources.demo import Demo
 
         return Demo(config.demo)
     kind, _, path = config.source.partition(":")
-    if kind not in KINDS or not path:
+    if kind not in KINDS or not path.strip(", "):
         forms = ", ".join(f"{kind}:{'NAME' if kind == 'irds' else 'PATH'}" for kind in KINDS)
         raise DatasetError(f"The dataset {config.source!r} is not one of demo, {forms}: change --dataset.")
     try:
-        fsspec.url_to_fs(path)
-        return Beir(path, config.type_field, config.group_field) if kind == "beir" else KINDS[kind](path)
+        for each in _paths(kind, path):
+            fsspec.url_to_fs(each)
+        if kind == "beir":
+            return Beir(path, config.type_field, config.group_field, config.passage_template)
+        return KINDS[kind](path)
     except RayrankError:
         raise
     except Exception as error:  # each storage library has its own types, as for a host that does not answer
@@ -61,9 +69,16 @@ def open_source(config: DatasetConfig) -> Source:
 
 
 def absolute(source: str) -> str:
-    """Return `dataset.source` with a local path made absolute, because workers run in other working directories."""
+    """Return `dataset.source` with local paths made absolute, because workers run in other working directories."""
     kind, colon, path = source.partition(":")
-    return source if kind in ("demo", "irds") or not path else f"{kind}{colon}{absolute_path(path)}"
+    if kind in ("demo", "irds") or not path:
+        return source
+    return f"{kind}{colon}{','.join(map(absolute_path, _paths(kind, path)))}"
+
+
+def _paths(kind: str, path: str) -> list[str]:
+    """Return the files and folders that a source names: several for msmarco-qa, one for any other kind."""
+    return listed(path) if kind == "msmarco-qa" else [path]
 
 
 def fingerprint(source: Source) -> str:

@@ -1,22 +1,34 @@
-"""BEIR folders: corpus.jsonl, queries.jsonl (each may be .gz) and qrels/SPLIT.tsv."""
+"""BEIR folders: corpus.jsonl, queries.jsonl (each may be .gz) and qrels/SPLIT.tsv, also with TREC's columns."""
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
+from typing import Any
 
-from rayrank.core.config import GROUP_FIELD, TYPE_FIELD
+from rayrank.core.config import GROUP_FIELD, PASSAGE_TEMPLATE, TYPE_FIELD
 from rayrank.core.errors import DatasetError
 from rayrank.core.records import Judgment, Malformed, Passage, Query
-from rayrank.data.sources.fields import id_field, json_object, relevance, text_field
+from rayrank.data.sources.fields import id_field, json_object, relevance, text_field, trec_judgment
 from rayrank.data.sources.lines import BadRow, rows, split_bytes
 from rayrank.data.sources.locate import find_all, find_one, usual_split
+from rayrank.data.sources.passage_template import PassageTemplate
 from rayrank.data.sources.source import Part, Source
 
 
 class Beir(Source):
-    """A BEIR folder; a passage is its title and its text; a query's `metadata` may name its type and its group."""
+    """A BEIR folder; a passage is its title and its text, or what a template makes of its row.
 
-    def __init__(self, folder: str, type_field: str = TYPE_FIELD, group_field: str = GROUP_FIELD) -> None:
+    A query's `metadata` may name its type and its group.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        type_field: str = TYPE_FIELD,
+        group_field: str = GROUP_FIELD,
+        passage_template: str = PASSAGE_TEMPLATE,
+    ) -> None:
         self._type_field, self._group_field = type_field, group_field
+        self._template = None if passage_template == PASSAGE_TEMPLATE else PassageTemplate(passage_template)
         self.corpus = find_one(folder, "corpus.jsonl", "corpus.jsonl.gz")
         self.query_file = find_one(folder, "queries.jsonl", "queries.jsonl.gz")
         self.qrels = find_all(folder, "qrels/*.tsv", what="judgments")
@@ -25,10 +37,15 @@ class Beir(Source):
         return [self.corpus, self.query_file, *self.qrels]
 
     def parts(self, part_bytes: int) -> list[Part]:
+        if self._template:
+            # Here and not in `passages`, because no worker reads the whole corpus.
+            self._template.check(rows(Part(self.corpus), json_object), self.corpus)
         return split_bytes(self.corpus, part_bytes)
 
     def passages(self, part: Part) -> Iterator[Passage | Malformed]:
-        return rows(part, _passage)
+        if (template := self._template) is None:
+            return rows(part, _passage)
+        return rows(part, lambda line: _filled(json_object(line), template))
 
     def queries(self) -> Iterator[Query | Malformed]:
         typed = grouped = False
@@ -66,14 +83,21 @@ class Beir(Source):
 
 def _passage(line: str) -> Passage:
     row = json_object(line)
-    title, text = text_field(row, "title", ""), text_field(row, "text")
+    title = "" if row.get("title") is None else text_field(row, "title")
+    text = text_field(row, "text")
     return Passage(id_field(row, "_id"), f"{title}\n{text}" if title else text)
 
 
+def _filled(row: dict[str, Any], template: PassageTemplate) -> Passage:
+    return Passage(id_field(row, "_id"), template(row))
+
+
 def _judgment(line: str, split: str) -> Judgment | None:
+    if line.startswith("query-id") and line.rstrip().endswith("score"):
+        return None
     fields = line.split("\t")
+    if len(fields) != 3 and len(line.split()) == 4:
+        return trec_judgment(line, split)
     if len(fields) != 3:
         raise BadRow(f"{len(fields)} tab-separated fields, not query-id, corpus-id, score")
-    if fields == ["query-id", "corpus-id", "score"]:
-        return None
     return Judgment(fields[0], fields[1], relevance(fields[2]), split)

@@ -31,6 +31,19 @@ def find_one(folder: str, *names: str) -> str:
     return found[0]
 
 
+def listed(path: str) -> list[str]:
+    """Return the paths of a comma-separated list; a path that exists as it is written may itself contain commas."""
+    return [path] if _exists(path) else [each.strip() for each in path.split(",") if each.strip()]
+
+
+def _exists(path: str) -> bool:
+    try:
+        filesystem, name = fsspec.url_to_fs(path)
+        return bool(filesystem.exists(name))
+    except (ImportError, ValueError):  # no package for this storage, or a list that cannot be read as one URL
+        return False
+
+
 def file_digest(path: str, fix: str) -> str:
     """Return a digest of a file's content; `fix` tells a user what to do about a file that cannot be read."""
     filesystem, name = fsspec.url_to_fs(path)

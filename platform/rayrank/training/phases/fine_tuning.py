@@ -161,8 +161,8 @@ def with_dev_queries(inputs: Inputs, config: PipelineConfig) -> Inputs:
     if not len(dev.candidates.values):
         raise DatasetError(
             f"No judged dev query of the dataset {config.dataset.source} has candidates, so no model can be measured: "
-            f"add candidates of the dev split, or remove its judgments, and a share dataset.holdout of train (now "
-            f"{config.dataset.holdout:g}) becomes dev instead."
+            f"add candidates of the dev split, or remove the dev split's judgments so that a share of the training "
+            f"queries (dataset.holdout={config.dataset.holdout:g}) becomes dev."
         )
     return replace(inputs, data=replace(inputs.data, splits={**inputs.data.splits, "dev": dev}))
 

@@ -24,7 +24,7 @@ from rayrank.scores.noise_filter import removed
 from rayrank.text.ragged import Rows
 from rayrank.training import losses
 from rayrank.training.data import Inputs, read_candidates
-from rayrank.training.draws import draw
+from rayrank.training.draws import draw, draw_by_weight
 from rayrank.training.phases.fine_tuning import (
     FineTuning,
     PairGroups,
@@ -77,7 +77,7 @@ class LabelledLists(NamedTuple):
 
     inputs: PackedBatch | PairGroups
     labels: Tensor
-    """(lists, length): 1 for a positive, 0 for a negative, -1 for padding."""
+    """(lists, length): the grade of a positive, 0 for a negative, -1 for padding."""
     pair_indices: Tensor
     """(lists, length): the index of each passage's pair in `inputs`; that of any pair for padding."""
 
@@ -100,8 +100,11 @@ class Listwise(FineTuning):
         found = []
         for index in self.query_indices:
             query, positives = int(self.split.queries[index]), self.split.positives[index].astype(np.int64)
+            grades = (
+                self.split.grades[index].astype(np.int64) if self.split.grades else np.ones(len(positives), np.int64)
+            )
             rng = self.generator(epoch, query)
-            found.append((query, *query_list(positives, self.split.negatives(index), self._config, rng)))
+            found.append((query, *query_list(positives, grades, self.split.negatives(index), self._config, rng)))
         return [found[position] for position in self.order(len(found), epoch)]
 
     def prepare(self, model: nn.Module, examples: list[tuple[int, Rows, Rows]]) -> LabelledLists:
@@ -122,12 +125,18 @@ class Listwise(FineTuning):
         return losses.listwise(lists, prepared.labels), scores
 
 
-def query_list(positives: Rows, negatives: Rows, config: ListwiseConfig, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """Return the passage rows of one list and their labels; a short list is padded with row 0 and label -1."""
-    chosen, drawn = draw(positives, config.positives, rng), draw(negatives, config.negatives, rng)
+def query_list(
+    positives: Rows, grades: Rows, negatives: Rows, config: ListwiseConfig, rng: np.random.Generator
+) -> tuple[Rows, Rows]:
+    """Return the passage rows of one list and their labels; a short list is padded with row 0 and label -1.
+
+    Positives are drawn with probabilities proportional to their grades.
+    """
+    chosen = draw_by_weight(np.arange(len(positives)), grades, config.positives, rng)
+    drawn = draw(negatives, config.negatives, rng)
     passages = np.zeros(config.positives + config.negatives, np.int64)
     labels = np.full(len(passages), -1, np.int64)
-    passages[: len(chosen)], labels[: len(chosen)] = chosen, 1
+    passages[: len(chosen)], labels[: len(chosen)] = positives[chosen], grades[chosen]
     end = len(chosen) + len(drawn)
     passages[len(chosen) : end], labels[len(chosen) : end] = drawn, 0
     return passages, labels

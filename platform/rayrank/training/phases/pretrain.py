@@ -83,7 +83,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: "PreTrainedTokenizerFast") -> "Vocabulary":
-        """Return those of a tokenizer, which must have a mask token."""
+        """Return the special tokens and roles of a tokenizer, which must have a mask token."""
         if tokenizer.mask_token_id is None:
             raise ConfigError(
                 f"text.tokenizer={tokenizer.name_or_path} has no mask token: set pretrain.enabled=false, or name a "

@@ -114,8 +114,8 @@ class TrainDense:
         self._num_queries = len(data.query_ids)
         if len(self._split.queries) < 2:
             raise DatasetError(
-                "Fewer than two training queries have a relevant passage, but in-batch negatives are the relevant "
-                "passages of other queries: add judged training queries, or use a first stage without train_dense."
+                "Fewer than two training queries have a relevant passage, but in-batch negatives are the passages of "
+                "other queries: add judged training queries, or use a first stage without train_dense."
             )
 
     def num_examples(self) -> int:
