@@ -68,7 +68,7 @@ class Swept(NamedTuple):
 
 @pytest.fixture(scope="module")
 def swept(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Swept:
-    """Four trials of the default space, the driver killed at three random moments, each time started again at once."""
+    """Four trials of the default space, the driver killed at two random moments, each time started again at once."""
 
     def killed(environment: dict[str, str], sign: str, most: float, checkpoint: bool = False) -> None:
         process = subprocess.Popen(order, env={**environment, "RAY_TMPDIR": logs}, text=True, stderr=subprocess.PIPE)
@@ -90,10 +90,9 @@ def swept(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Swept:
     finished: list[dict[str, str]] = []
     # What trainings say is in Ray's logs; a short name, for there are sockets in the folder too.
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as logs:
-        # In the middle of a training, about the end of one, and wherever it happens to be.
+        # In the middle of a training, and about the end of one.
         killed(UNHURRIED, r"\d of 4 trials to run", most=10, checkpoint=True)
         killed(dict(os.environ), "trial [123] (finished|stopped early)", most=5)
-        killed(UNHURRIED, r"\d of 4 trials to run", most=10)
         again = subprocess.run(
             order, env={**os.environ, "RAY_TMPDIR": logs}, text=True, capture_output=True, check=False
         )
@@ -104,7 +103,7 @@ def swept(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Swept:
 
 
 @pytest.mark.slow
-def test_a_sweep_killed_three_times_ends_with_the_requested_number_of_trials(swept: Swept) -> None:
+def test_a_sweep_killed_twice_ends_with_the_requested_number_of_trials(swept: Swept) -> None:
     rows = trials(swept.storage)
     assert [row["trial"] for row in rows] == [0, 1, 2, 3]
     assert {row["state"] for row in rows} <= {"finished", "stopped early"}
