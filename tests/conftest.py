@@ -13,6 +13,8 @@ from xdist.scheduler import LoadFileScheduling
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 # One process less in each training: no node of a test is ever preempted.
 os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
+# Nobody reads Ray Train's metrics of a test.
+os.environ.setdefault("RAY_TRAIN_METRICS_ENABLED", "0")
 if which("nvidia-smi") is None:
     # Without a GPU, Triton interprets kernels in Python; it reads this variable at its first import.
     os.environ.setdefault("TRITON_INTERPRET", "1")

@@ -68,6 +68,17 @@ class _AtomicFile(io.BytesIO):
         super().close()
 
 
+class _Trainer(ray.train.torch.TorchTrainer):
+    """Ray Train without the process that it starts for Ray datasets: phases read their examples from storage.
+
+    The method is not part of Ray's interface. If a version of Ray does not call it, that process is started again.
+    """
+
+    def _create_default_callbacks(self) -> list[Any]:
+        found = super()._create_default_callbacks()
+        return [callback for callback in found if type(callback).__name__ != "DatasetsCallback"]
+
+
 class LostWorkers(TrainingStopped):
     """The workers of a training died more often than `resources.retries` allows; its checkpoint stays."""
 
@@ -110,7 +121,7 @@ def train_phase(
         checkpoint_config=ray.train.CheckpointConfig(num_to_keep=1),
     )
     worker = partial(run_worker, start, section, config, training, resources, queues)
-    trainer = ray.train.torch.TorchTrainer(worker, scaling_config=scaling, run_config=settings)
+    trainer = _Trainer(worker, scaling_config=scaling, run_config=settings)
     with follow(queues, History(artifact, label), label, report), _interrupt_handler_kept():
         try:
             result = trainer.fit()
