@@ -75,7 +75,7 @@ class _Trainer(ray.train.torch.TorchTrainer):
     """
 
     def _create_default_callbacks(self) -> list[Any]:
-        found = super()._create_default_callbacks()
+        found = super()._create_default_callbacks()  # type: ignore[misc]
         return [callback for callback in found if type(callback).__name__ != "DatasetsCallback"]
 
 
