@@ -7,6 +7,7 @@ import yaml
 
 from rayrank.bundle.export import Settings
 from rayrank.bundle.provenance import Provenance
+from rayrank.bundle.sequence_classification import HEADS
 from rayrank.core.config import MINILM
 from rayrank.core.languages import ENGLISH
 from rayrank.core.pretrained import is_hub_name
@@ -95,8 +96,8 @@ def _input(origin: Provenance, settings: Settings) -> str:
     )
     text = (
         f"`{shape}`, at most {settings.input.length} word pieces, of which the query has at most "
-        f"{settings.input.query_length}; the end of a longer passage is cut off. Token types are 1 for the passage "
-        f"and 0 before it."
+        f"{settings.input.query_length}; the end of a longer passage is cut off. Token types, if the "
+        f"encoder has them, are 1 for the passage and 0 before it."
     )
     if not settings.input.query_type:
         return text
@@ -131,7 +132,7 @@ def _use(settings: Settings, portable: bool) -> str:
             f"{ours}\n\n`transformers` and `sentence_transformers.CrossEncoder` refuse this folder (model type "
             f"`rayrank`): with their attention, or their way of joining two texts, the same weights give other scores."
         )
-    first = f'"{kind} [SEP] a query"' if settings.input.query_type else '"a query"'
+    first = f'"{kind}{HEADS[settings.base].separator}a query"' if settings.input.query_type else '"a query"'
     note = " The type is part of the first text." if settings.input.query_type else ""
     return (
         f'```python\nfrom sentence_transformers import CrossEncoder\n\nmodel = CrossEncoder("this/folder")\n'

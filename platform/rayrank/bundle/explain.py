@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
@@ -17,7 +18,8 @@ from rayrank.bundle.export import Bundle
 from rayrank.bundle.predicted_types import types_for
 from rayrank.core.config import StrmConfig
 from rayrank.core.errors import ConfigError
-from rayrank.models.attention.padded import PaddedMasks
+from rayrank.models.architectures import SUPPORTED, architecture, attention_modules
+from rayrank.models.attention.padded import PaddedMasks, additive
 from rayrank.models.attention.per_layer import split_fused
 from rayrank.models.attention.strm import representative_pieces, word_starts
 from rayrank.models.batches import PaddedBatch, PairTexts
@@ -189,9 +191,8 @@ def _attention(
     for column, number in enumerate(shown):
         columns[words[number].pieces, column] = 1
     found: dict[str, Any] = {"query_words": query, "document_words": shown, "left_out": len(document) - len(shown)}
-    model.encoder.strm = strm
     for name, strm_table in (("with_strm", table), ("without_strm", None)):
-        model.encoder.words = strm_table
+        model.encoder.use_strm(strm_table, strm)
         weights, score = attention_weights(model, batch, rows, columns)
         # Rounded in double precision: a rounded float32 has more than four digits in JSON.
         found[name] = {"score": score, "weights": weights.double().cpu().numpy().round(4).tolist()}
@@ -205,16 +206,27 @@ def attention_weights(model: Reranker, batch: PaddedBatch, rows: Tensor, columns
     The model's attention function is replaced, so pass a copy.
     """
     base = model.encoder.base
-    if not base._supports_attention_backend:
+    layers: list[Tensor] = []
+    hooks: list[RemovableHandle] = []
+
+    def record(weights: Tensor) -> None:
+        # Aggregated layer by layer: all weights of a large encoder would take hundreds of megabytes.
+        layers.append(rows @ weights[0].float() @ columns)
+
+    if base._supports_attention_backend:
+        base.set_attn_implementation(RECORDED_ATTENTION)
+        base.config.record_attention = record
+    elif architecture(base.config).mask != "backend":
+        base.config.output_attentions = True
+        hooks = [module.register_forward_hook(lambda *call: record(call[-1][1])) for module in attention_modules(base)]
+    else:
         raise ConfigError(
             f"Attention cannot be shown: the attention of {type(base).__name__} cannot be replaced; "
-            f"use an encoder such as BERT, RoBERTa or ELECTRA."
+            f"use an encoder such as {SUPPORTED}."
         )
-    layers: list[Tensor] = []
-    base.set_attn_implementation(RECORDED_ATTENTION)
-    # Aggregated layer by layer: all weights of a large encoder would take hundreds of megabytes.
-    base.config.record_attention = lambda weights: layers.append(rows @ weights[0] @ columns)
     score = relevance_score(model(batch)).item()
+    for hook in hooks:
+        hook.remove()
     return torch.stack(layers), score
 
 
@@ -227,9 +239,7 @@ def _attend(
     if layer_masks is not None:
         attention_mask = layer_masks.for_layer(module.layer_index, query.dtype)  # type: ignore[arg-type]
     logits = query @ key.transpose(2, 3) * (scaling or query.shape[-1] ** -0.5)
-    if attention_mask is not None and attention_mask.dtype == torch.bool:
-        attention_mask = torch.where(attention_mask, 0.0, -torch.inf)
-    weights = (logits.float() if attention_mask is None else logits.float() + attention_mask).softmax(-1)
+    weights = (logits.float() if attention_mask is None else logits.float() + additive(attention_mask)).softmax(-1)
     module.config.record_attention(weights)  # type: ignore[operator, union-attr]
     return (weights.to(value.dtype) @ value).transpose(1, 2).contiguous(), weights
 

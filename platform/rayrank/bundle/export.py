@@ -1,8 +1,8 @@
 """Writing a trained re-ranker as a Hugging Face folder, and loading it: weights, tokenizer, settings, model card.
 
-A BERT with plain attention is written as a `BertForSequenceClassification`, which other libraries load. Other models,
-such as those with STRM, would get other scores there. Their folder has the model type `rayrank`, so that transformers
-and sentence-transformers refuse to load it.
+A model with plain attention is written as transformers' model for sequence classification, such as
+`BertForSequenceClassification`, which other libraries load. Models with STRM would get other scores there. Their folder
+has the model type `rayrank`, so that transformers and sentence-transformers refuse to load it.
 """
 
 import json
@@ -19,7 +19,13 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
 from rayrank.bundle.golden import GOLDEN_PAIRS, GoldenPair
-from rayrank.bundle.sequence_classification import from_sequence_classification, is_portable, to_sequence_classification
+from rayrank.bundle.sequence_classification import (
+    from_sequence_classification,
+    is_portable,
+    pair_tokenizer,
+    portable_config,
+    to_sequence_classification,
+)
 from rayrank.core.artifacts import MANIFEST, Artifact
 from rayrank.core.config import Backend, InputConfig, QueryTypesConfig, Section, StrmConfig
 from rayrank.core.errors import ConfigError, StorageError
@@ -128,13 +134,15 @@ def export(folder: str, bundle: Bundle) -> None:
 
 
 def _write(folder: Path, bundle: Bundle) -> None:
-    portable = is_portable(bundle.model, bundle.tokenizer)
-    weights = _one_output(bundle.model)
-    weights = to_sequence_classification(weights) if portable else weights
+    portable, base = is_portable(bundle.model, bundle.tokenizer), bundle.model.encoder.base
+    weights, tokenizer = _one_output(bundle.model), bundle.tokenizer
+    if portable:
+        weights = to_sequence_classification(weights, base.config.model_type, base.base_model_prefix)
+        tokenizer = pair_tokenizer(bundle.model, tokenizer)
     (folder / WEIGHTS).write_bytes(safetensors.torch.save(weights, {"format": "pt"}))
     _dump(folder / ENCODER_CONFIG, _encoder_config(bundle.model, portable))
     _dump(folder / SETTINGS, bundle.settings.model_dump(mode="json"))
-    _save_tokenizer(bundle.tokenizer, folder, bundle.settings.input.length)
+    _save_tokenizer(tokenizer, folder, bundle.settings.input.length)
     (folder / CARD).write_text(bundle.card, encoding="utf-8")
     if bundle.int8 is not None:
         (folder / INT8).write_bytes(bundle.int8)
@@ -161,9 +169,7 @@ def _encoder_config(model: Reranker, portable: bool) -> dict[str, Any]:
     config.pop("_name_or_path", None)
     config |= {"id2label": {"0": "relevance"}, "label2id": {"relevance": 0}}
     if portable:
-        # Without this entry CrossEncoder applies a sigmoid to the score.
-        identity = {"activation_fn": "torch.nn.modules.linear.Identity"}
-        return config | {"architectures": ["BertForSequenceClassification"], "sentence_transformers": identity}
+        return config | portable_config(model)
     return config | {"architectures": ["RayrankReranker"], "model_type": MODEL_TYPE}
 
 
@@ -185,7 +191,7 @@ def load(folder: str, backend: Backend = "torch") -> Bundle:
     try:
         settings = Settings.model_validate_json((path / SETTINGS).read_text(encoding="utf-8"))
         config = json.loads((path / ENCODER_CONFIG).read_text(encoding="utf-8"))
-        weights = from_sequence_classification(safetensors.torch.load((path / WEIGHTS).read_bytes()))
+        weights = safetensors.torch.load((path / WEIGHTS).read_bytes())
         optional = _read_optional(path, backend)
     except (OSError, ValueError, ValidationError, SafetensorError) as error:
         reason = str(error).split("\n")[0]
@@ -195,9 +201,9 @@ def load(folder: str, backend: Backend = "torch") -> Bundle:
     config.pop("model_type", None)
     with quiet():
         tokenizer = load_tokenizer(str(path.absolute()))
-    base = AutoModel.from_config(AutoConfig.for_model(settings.base, **config), attn_implementation="sdpa")  # type: ignore[no-untyped-call]
+    base = AutoModel.from_config(AutoConfig.for_model(settings.base, **config))  # type: ignore[no-untyped-call]
     model = Reranker(Encoder(base, word_table(tokenizer), settings.strm), num_outputs=1)
-    model.load_state_dict(weights)
+    model.load_state_dict(from_sequence_classification(weights, settings.base, base.base_model_prefix))
     if backend == "torch-fp8":
         check_fp8(model)
     return Bundle(model.eval(), tokenizer, settings, **optional)

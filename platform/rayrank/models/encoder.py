@@ -3,31 +3,41 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import AutoModel, PreTrainedModel
+from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from rayrank.core.config import EncoderConfig, StrmConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.pretrained import locate
+from rayrank.core.progress import say
+from rayrank.models.architectures import (
+    SUPPORTED,
+    architecture,
+    attention_modules,
+    has_token_types,
+    layers_of,
+    part,
+    takes_layer_masks,
+    why_padded,
+)
 from rayrank.models.attention.packed_scoring import PackedScoringMasks, can_pack, packed_scoring_masks
 from rayrank.models.attention.packed_training import FlashAttention, PackedTrainingMasks, padded_layout
-from rayrank.models.attention.padded import PaddedMasks
-from rayrank.models.attention.per_layer import PER_LAYER, has_layer_indices, set_layer_indices
+from rayrank.models.attention.padded import LayerIndex, PaddedMasks
+from rayrank.models.attention.per_layer import PER_LAYER, LayerMasks, MaskArguments, set_layer_indices
 from rayrank.models.attention.strm import PackedCodes, packed_codes, padded_mask
 from rayrank.models.batches import PackedBatch, PaddedBatch
-from rayrank.models.layers import compile_layers, layers_of
+from rayrank.models.layers import compile_layers
+from rayrank.models.strm_support import check_strm, strm_layers
 
 PAPER_STRM = StrmConfig()
 """STRM as the DR-BERT paper describes it."""
-
-MIN_HEAD_SIZE = 16
-"""The smallest attention heads that the Triton kernel for packed batches supports."""
 
 BIAS_SCALE = 100.0
 """STRM's learned bias is its parameter multiplied by this. Adam changes a parameter by about the learning rate per
@@ -48,34 +58,46 @@ class Encoder(nn.Module):
         """Wrap `base`; `words` is the vocabulary's word table for STRM, or None for plain attention."""
         super().__init__()
         self.base = base
-        self.strm = strm
         if getattr(base, "pooler", None) is not None:
             # The pooler's output is unused, and parameters without a gradient break distributed training.
             base.register_module("pooler", None)
         # With all pieces as representatives STRM hides nothing, which is plain attention.
-        plain = words is None or strm.form == "off" or strm.representative == "all"
-        # Not persistent: the table belongs to the tokenizer and is rebuilt when a model is loaded.
-        self.register_buffer("words", None if plain else torch.from_numpy(words), persistent=False)
+        if strm.form == "off" or strm.representative == "all":
+            words = None
+        if words is not None:
+            check_strm(base, words, strm)
         num_layers, num_heads = base.config.num_hidden_layers, base.config.num_attention_heads
-        self.strm_layers = range(0) if plain else strm_layers(strm, num_layers)
-        learned = strm.form == "bias" and not plain
+        learned = strm.form == "bias" and words is not None
         self.strm_bias = nn.Parameter(torch.zeros(num_layers, num_heads)) if learned else None
-        # A mask that is the same in every layer is passed as the encoder's ordinary attention mask.
-        self._per_layer = not plain and (learned or len(self.strm_layers) < num_layers)
-        if has_layer_indices(base):
+        set_layer_indices(base)
+        self._mask_arguments = MaskArguments(base) if architecture(base.config).mask != "backend" else None
+        if self._mask_arguments is None and takes_layer_masks(base):
             base.set_attn_implementation(PER_LAYER)
-            set_layer_indices(base, self.strm_layers)
-        elif self._per_layer:
-            raise _no_layer_masks(base, strm)
-        self.packs = _supports_packing(base) and can_pack()
+        # Not persistent: the table belongs to the tokenizer and is rebuilt when a model is loaded.
+        self.register_buffer("words", None, persistent=False)
+        self.use_strm(None if words is None else torch.from_numpy(words), strm)
+        self.packs = not why_padded(base) and can_pack()
         """Whether batches can be packed on a GPU; otherwise they are padded."""
         self._cls_positions: Tensor | None = None
         _hook_last_output(base, self._select_cls)
 
+    def use_strm(self, words: Tensor | None, strm: StrmConfig) -> None:
+        """Use STRM with a word table from now on, or plain attention if there is none."""
+        self.words, self.strm = words, strm
+        num_layers = self.base.config.num_hidden_layers
+        self.strm_layers = range(0) if words is None else strm_layers(strm, num_layers)
+        layers = [cast(LayerIndex, module.layer_index) for module in attention_modules(self.base)]
+        for index, layer in enumerate(layers):
+            layer.has_strm = index in self.strm_layers
+        is_same = self.strm_bias is None and len(self.strm_layers) == num_layers
+        has_windows = any(layer.window is not None for layer in layers)
+        # A mask that is the same in every layer is passed as the encoder's ordinary attention mask.
+        self._per_layer = has_windows or (words is not None and (self._mask_arguments is not None or not is_same))
+
     def cls_states(self, batch: PaddedBatch | PackedBatch) -> Tensor:
         """Return the last layer's (inputs, hidden) states at each input's first position, [CLS].
 
-        After its attention the last layer computes only these positions, in encoders with BERT's module structure.
+        After its attention the last layer computes only these positions, except in ModernBERT.
         """
         self._cls_positions = batch.first_positions()
         try:
@@ -87,7 +109,7 @@ class Encoder(nn.Module):
         return states[: batch.num_inputs]
 
     def _select_cls(self, module: nn.Module, states: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        """Forward pre-hook of the last layer's attention output: keep the [CLS] positions, if only they are needed."""
+        """Forward pre-hook after the last layer's attention: keep the [CLS] positions, if only they are needed."""
         if self._cls_positions is None:
             return None
         return tuple(state.flatten(0, 1).index_select(0, self._cls_positions)[None] for state in states)
@@ -100,26 +122,40 @@ class Encoder(nn.Module):
         original_ids = batch.ids if original_ids is None else original_ids
         if isinstance(batch, PackedBatch):
             return self._forward_packed(batch, original_ids)
-        mask = batch.attention_mask
-        options: dict[str, Any] = {}
+        mask, masks = batch.attention_mask, None
         if self.words is not None:
-            allowed = padded_mask(original_ids, mask, self.words, self.strm.representative)
-            if self._per_layer:
-                options["layer_masks"] = PaddedMasks(mask.bool(), allowed, self._scaled_bias())
-            else:
-                mask = allowed
-        if getattr(self.base.config, "type_vocab_size", 0) > 1:
-            options["token_type_ids"] = batch.token_types
-        states: Tensor = self.base(batch.ids, attention_mask=mask, **options).last_hidden_state
-        return states
+            mask = padded_mask(original_ids, mask, self.words, self.strm.representative)
+        if self._per_layer:
+            allowed = None if self.words is None else mask
+            mask, masks = batch.attention_mask, PaddedMasks(batch.attention_mask.bool(), allowed, self._scaled_bias())
+        if self._mask_arguments is None:
+            return self._states(batch.ids, batch.token_types, mask, masks)
+        self._mask_arguments.masks = masks
+        try:
+            return self._states(batch.ids, batch.token_types, mask)
+        finally:
+            self._mask_arguments.masks = None
 
     def _forward_packed(self, batch: PackedBatch, original_ids: Tensor) -> Tensor:
+        if self._mask_arguments is not None:
+            raise ValueError(f"batches must be padded: {why_padded(self.base)}")
         make_masks = self._training_masks if torch.is_grad_enabled() else self._scoring_masks
-        options: dict[str, Any] = {"layer_masks": make_masks(batch, original_ids)}
-        if getattr(self.base.config, "type_vocab_size", 0) > 1:
-            options["token_type_ids"] = batch.token_types[None]
-        position_ids = batch.positions()[None] + first_position(self.base)
-        states: Tensor = self.base(batch.ids[None], position_ids=position_ids, **options).last_hidden_state
+        masks, positions = make_masks(batch, original_ids), batch.positions()[None] + first_position(self.base)
+        return self._states(batch.ids[None], batch.token_types[None], None, masks, position_ids=positions)
+
+    def _states(
+        self, ids: Tensor, token_types: Tensor, mask: Tensor | None, layer_masks: LayerMasks | None = None,
+        **options: Any,
+    ) -> Tensor:  # fmt: skip
+        """Return the last layer's states; `layer_masks` replaces `mask`."""
+        if layer_masks is not None:
+            options["layer_masks"] = layer_masks
+            if kinds := getattr(self.base.config, "layer_types", None):
+                # Given no mask at all, ModernBERT would compute those of its windows itself, for the whole row.
+                mask = dict.fromkeys(kinds)  # type: ignore[assignment]
+        if has_token_types(self.base.config):
+            options["token_type_ids"] = token_types
+        states: Tensor = self.base(ids, attention_mask=mask, **options).last_hidden_state
         return states
 
     def _scoring_masks(self, batch: PackedBatch, original_ids: Tensor) -> PackedScoringMasks:
@@ -148,13 +184,6 @@ class Encoder(nn.Module):
         return self.strm_bias + (BIAS_SCALE - 1) * self.strm_bias.detach()
 
 
-def _supports_packing(base: PreTrainedModel) -> bool:
-    """Return whether each layer can get its own mask, positions can be passed in, and heads are large enough."""
-    takes_positions = hasattr(getattr(base, "embeddings", None), "position_embeddings")
-    head_size = int(base.config.hidden_size // base.config.num_attention_heads)
-    return has_layer_indices(base) and takes_positions and head_size >= MIN_HEAD_SIZE
-
-
 def first_position(base: PreTrainedModel) -> int:
     """Return the position of a sequence's first piece: 0, or 2 in encoders like RoBERTa, which reserve two."""
     return int(getattr(getattr(base, "embeddings", None), "padding_idx", -1)) + 1
@@ -170,35 +199,11 @@ def check_length(base: PreTrainedModel, length: int, key: str, encoder: str) -> 
 
 
 def _hook_last_output(base: PreTrainedModel, hook: Callable[..., Any]) -> None:
-    """Register a forward pre-hook on the output module of the last layer's attention, if there is one as in BERT."""
-    layers = layers_of(base)
-    output = getattr(getattr(layers[-1], "attention", None), "output", None) if layers else None
+    """Register a forward pre-hook on the module of the last layer that comes after attention, if it is known."""
+    layers, path = layers_of(base), architecture(base.config).after_attention
+    output = part(layers[-1], path) if layers and path else None
     if isinstance(output, nn.Module):
         output.register_forward_pre_hook(hook)
-
-
-def _no_layer_masks(base: PreTrainedModel, strm: StrmConfig) -> ConfigError:
-    key = "form" if strm.form == "bias" else "first_layer" if strm.first_layer else "last_layer"
-    return ConfigError(
-        f"strm.{key}={getattr(strm, key)} cannot be used: the layers of {type(base).__name__} cannot have different "
-        f"attention masks; set strm.form=mask for all layers, or use an encoder such as BERT, RoBERTa or ELECTRA."
-    )
-
-
-def strm_layers(strm: StrmConfig, num_layers: int) -> range:
-    """Return the indices of the layers that use STRM."""
-    last = num_layers - 1 if strm.last_layer is None else strm.last_layer
-    if last >= num_layers:
-        raise ConfigError(
-            f"strm.last_layer={last} cannot be used: the encoder has {num_layers} layers, numbered from 0; "
-            f"lower strm.last_layer, or omit it for the encoder's last layer."
-        )
-    if strm.first_layer > last:
-        raise ConfigError(
-            f"strm.first_layer={strm.first_layer} cannot be used: STRM's last layer is {last} and the encoder has "
-            f"{num_layers} layers, numbered from 0; lower strm.first_layer."
-        )
-    return range(strm.first_layer, last + 1)
 
 
 def load_encoder(
@@ -215,31 +220,42 @@ def load_encoder(
                 f"encoder.layers={config.layers} cannot be used: {config.name} has {base.config.num_hidden_layers} "
                 f"layers; lower encoder.layers."
             )
-        layers = getattr(base.encoder, "layer", None)
-        if not isinstance(layers, nn.ModuleList):
+        layers = layers_of(base)
+        if not layers:
             raise ConfigError(
                 f"encoder.layers={config.layers} cannot be used: all layers of {type(base).__name__} are one module; "
                 f"omit encoder.layers."
             )
         del layers[config.layers :]
         base.config.num_hidden_layers = config.layers
-    return Encoder(base, words, strm)
+        if getattr(base.config, "layer_types", None):
+            base.config.layer_types = base.config.layer_types[: config.layers]
+    encoder = Encoder(base, words, strm)
+    if torch.cuda.is_available() and (reason := why_padded(base)):
+        _say_once(f"{key}={config.name}: batches are padded, which is slower than packed ones, since {reason}.")
+    return encoder
+
+
+_say_once = cache(say)
 
 
 def _load(config: EncoderConfig, key: str) -> PreTrainedModel:
     path = locate(config.name, key=key)
     try:
         with quiet():
+            shape = AutoConfig.from_pretrained(path)
+            if not all(hasattr(shape, name) for name in architecture(shape).dropouts):
+                raise ValueError(f"its model type {shape.model_type} is not supported")
+            for name in architecture(shape).dropouts:
+                setattr(shape, name, config.dropout)
             base, report = AutoModel.from_pretrained(
-                path, attn_implementation="sdpa", output_loading_info=True, dtype=torch.float32,
-                hidden_dropout_prob=config.dropout, attention_probs_dropout_prob=config.dropout,
+                path, config=shape, output_loading_info=True, dtype=torch.float32
             )  # fmt: skip
     except (OSError, ValueError, TypeError) as error:
-        # TypeError: the architecture does not accept the dropout settings that encoders like BERT have.
         reason = str(error).strip().split("\n")[0].rstrip(".")
         raise ConfigError(
             f"{key}={config.name} cannot be loaded: {reason}; name a folder on disk or a model on the Hugging "
-            f"Face hub that holds an encoder such as BERT, RoBERTa or ELECTRA."
+            f"Face hub that holds an encoder such as {SUPPORTED}."
         ) from None
     missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
     if missing:

@@ -1,18 +1,19 @@
-"""The transformer layers of an encoder: finding them, and compiling them with torch.compile."""
+"""Compiling the transformer layers of an encoder with torch.compile."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from rayrank.models.architectures import layers_of
 
 
-def layers_of(base: nn.Module) -> list[nn.Module]:
-    """Return the layers of an encoder with BERT's module structure, and none of any other encoder."""
-    return list(getattr(getattr(base, "encoder", None), "layer", None) or [])
-
-
-def compile_layers(base: nn.Module, group_share: float = 0, backend: str | Callable[..., Any] = "inductor") -> None:
+def compile_layers(
+    base: PreTrainedModel, group_share: float = 0, backend: str | Callable[..., Any] = "inductor"
+) -> None:
     """Compile an encoder's layers for batches of all sizes; each graph holds `group_share` of the layers, at least one.
 
     Groups of identical structure share one compiled graph.
@@ -25,9 +26,7 @@ def compile_layers(base: nn.Module, group_share: float = 0, backend: str | Calla
     if not layers:
         base.compile(dynamic=True, backend=backend)
         return
-    size = max(1, int(group_share * len(layers)))
-    for start in range(0, len(layers), size):
-        first, *others = layers[start : start + size]
+    for first, *others in _groups(list(layers), max(1, int(group_share * len(layers)))):
         group = _LayerGroup([first, *others])
         group.compile(dynamic=True, backend=backend)
         # Set as nn.Module.compile sets it, so that the modules and the names of the weights stay the same: the call of
@@ -35,6 +34,14 @@ def compile_layers(base: nn.Module, group_share: float = 0, backend: str | Calla
         first._compiled_call_impl = group.__call__
         for layer in others:
             layer._compiled_call_impl = _identity
+
+
+def _groups(layers: Sequence[nn.Module], size: int) -> Iterator[list[nn.Module]]:
+    """Yield groups of up to `size` consecutive layers that get the same arguments."""
+    # ModernBERT passes other rotary embeddings to layers with a window than to layers without.
+    for _, same in groupby(layers, lambda layer: getattr(layer, "attention_type", None)):
+        alike = list(same)
+        yield from (alike[start : start + size] for start in range(0, len(alike), size))
 
 
 class _LayerGroup(nn.Module):

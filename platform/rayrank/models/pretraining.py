@@ -7,17 +7,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import BertForPreTraining
+from transformers import AutoModelForMaskedLM, BertConfig, BertForPreTraining, PretrainedConfig, PreTrainedModel
 from transformers.models.bert.modeling_bert import BertPooler, BertPredictionHeadTransform
 
 from rayrank.core.config import PipelineConfig
-from rayrank.core.errors import ConfigError
 from rayrank.core.pretrained import locate
+from rayrank.models.architectures import ARCHITECTURES, architecture, part
 from rayrank.models.batches import PackedBatch, PaddedBatch
 from rayrank.models.encoder import Encoder, check_length, load_encoder, quiet
 
 IGNORED = -100
 """The label that losses ignore, torch's default `ignore_index`."""
+
+DISTILBERT_EPS = 1e-12
+"""The epsilon of DistilBERT's layer normalization, which its config does not contain."""
 
 NEXT = 0
 """The index of the next-sentence class `B follows A`, as in BERT's checkpoints."""
@@ -30,9 +33,11 @@ class PretrainingModel(nn.Module):
         """Initialise both heads at random; `copy_heads` replaces them by those of a checkpoint."""
         super().__init__()
         self.encoder = encoder
-        config = encoder.base.config
-        self.transform = BertPredictionHeadTransform(config)  # type: ignore[no-untyped-call]
-        self.bias = nn.Parameter(torch.zeros(len(_embeddings(self.encoder))))
+        config, (num_pieces, width) = encoder.base.config, _embeddings(encoder).shape
+        # ELECTRA's embeddings may be narrower than its layers.
+        self.transform = BertPredictionHeadTransform(_head_config(config, width))  # type: ignore[no-untyped-call]
+        self.transform.dense = nn.Linear(config.hidden_size, width)
+        self.bias = nn.Parameter(torch.zeros(num_pieces))
         self.pooler = BertPooler(config)  # type: ignore[no-untyped-call]
         self.next_sentence = nn.Linear(config.hidden_size, 2)
         for layer in (self.transform.dense, self.pooler.dense, self.next_sentence):
@@ -58,15 +63,25 @@ class PretrainingModel(nn.Module):
         pairs = self.next_sentence(self.pooler(cls_states[:, None]))
         return functional.linear(chosen, _embeddings(self.encoder), self.bias), pairs
 
-    def copy_heads(self, source: BertForPreTraining) -> None:
+    @torch.no_grad()
+    def copy_heads(self, source: PreTrainedModel) -> None:
         """Copy the heads of a checkpoint, except the decoder weights, which are the encoder's word embeddings."""
-        predictions = source.cls.predictions
-        self.transform.load_state_dict(predictions.transform.state_dict())
-        if source.bert.pooler is not None:
-            self.pooler.load_state_dict(source.bert.pooler.state_dict())
-        self.next_sentence.load_state_dict(source.cls.seq_relationship.state_dict())
-        with torch.no_grad():
-            self.bias.copy_(predictions.bias)
+        names = architecture(source.config).language_head
+        for own, theirs in ((self.transform.dense, names.dense), (self.transform.LayerNorm, names.norm)):
+            # ModernBERT has no biases here, and the new ones are zero.
+            own.load_state_dict(part(source, theirs).state_dict(), strict=False)
+        self.bias.copy_(part(source, names.bias))
+        if (pooler := part(source.base_model, "pooler")) is not None:
+            self.pooler.load_state_dict(pooler.state_dict())
+        if (next_sentence := part(source, "cls.seq_relationship")) is not None:
+            self.next_sentence.load_state_dict(next_sentence.state_dict())
+
+
+def _head_config(config: PretrainedConfig, width: int) -> BertConfig:
+    """Return the settings of the masked-language-modelling head in BERT's words."""
+    names = architecture(config)
+    eps = getattr(config, names.norm_eps, DISTILBERT_EPS)
+    return BertConfig(hidden_size=width, hidden_act=getattr(config, names.activation), layer_norm_eps=eps)
 
 
 def _embeddings(encoder: Encoder) -> Tensor:
@@ -80,23 +95,14 @@ def _embeddings(encoder: Encoder) -> Tensor:
 def build(config: PipelineConfig, words: NDArray[np.int8] | None) -> PretrainingModel:
     """Return the model to pre-train: the checkpoint's encoder, with its heads, or with random ones if it has none."""
     encoder = load_encoder(config.encoder, words, config.strm)
-    _check(encoder, config)
-    model = PretrainingModel(encoder)
-    if encoder.base.config.model_type == "bert":
-        with quiet():
-            # Without layers, which `encoder` already has; heads that the checkpoint lacks are initialised at random.
-            source = BertForPreTraining.from_pretrained(
-                locate(config.encoder.name, key="encoder.name"), num_hidden_layers=0
-            )
-        model.copy_heads(source)
-    return model
-
-
-def _check(encoder: Encoder, config: PipelineConfig) -> None:
-    settings = encoder.base.config
-    if _embeddings(encoder).shape[1] != settings.hidden_size or not hasattr(settings, "hidden_act"):
-        raise ConfigError(
-            f"encoder.name={config.encoder.name} cannot be pre-trained: its architecture is not like BERT's (word "
-            f"embeddings as wide as its layers); choose another encoder, or set pretrain.enabled=false."
-        )
     check_length(encoder.base, config.pretrain.length, "pretrain.length", config.encoder.name)
+    model = PretrainingModel(encoder)
+    kind = encoder.base.config.model_type
+    if kind in ARCHITECTURES:
+        # Only BERT's checkpoints can have a head for next-sentence prediction.
+        of = BertForPreTraining if kind == "bert" else AutoModelForMaskedLM
+        path = locate(config.encoder.name, key="encoder.name")
+        with quiet():
+            # One layer, since `encoder` has all of them already; heads that the checkpoint lacks are random.
+            model.copy_heads(of.from_pretrained(path, num_hidden_layers=1))
+    return model

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rayrank.models.architectures import hidden_dropout
 from rayrank.models.batches import PackedBatch, PaddedBatch
 from rayrank.models.encoder import Encoder
 
@@ -19,7 +20,7 @@ class Reranker(nn.Module):
         super().__init__()
         config = encoder.base.config
         self.encoder = encoder
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = nn.Dropout(hidden_dropout(config))
         self.head = nn.Linear(config.hidden_size, num_outputs)
         nn.init.normal_(self.head.weight, std=config.initializer_range)
         nn.init.zeros_(self.head.bias)

@@ -94,4 +94,4 @@ def _untrained_encoder(artifact: Artifact) -> PreTrainedModel:
     """Return an encoder of the stored shape, with random weights."""
     settings = artifact.read_json(SHAPE)
     shape = AutoConfig.for_model(settings.pop("model_type"), **settings)
-    return AutoModel.from_config(shape, attn_implementation="sdpa")  # type: ignore[no-any-return,no-untyped-call]
+    return AutoModel.from_config(shape)  # type: ignore[no-any-return,no-untyped-call]

@@ -56,14 +56,14 @@ class Template:
         """Return the template of a re-ranker's inputs."""
         # The settings of an exported model were not checked against each other, so a long query is limited here.
         max_query_length = inputs.length - (4 if inputs.query_type else 3) - MIN_PASSAGE_PIECES
-        special = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id
-        return cls(*special, inputs.length, min(inputs.query_length, max_query_length), inputs.query_type)
+        return cls(
+            *_special_ids(tokenizer), inputs.length, min(inputs.query_length, max_query_length), inputs.query_type
+        )
 
     @classmethod
     def of_one_text(cls, tokenizer: "PreTrainedTokenizerFast", query_length: int) -> "Template":
         """Return the template of inputs of one text, `[CLS] text [SEP]`; `prefixes` returns them whole."""
-        special = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id
-        return cls(*special, query_length + 2, query_length)
+        return cls(*_special_ids(tokenizer), query_length + 2, query_length)
 
     def prefixes(self, queries: Windows, types: Windows | None = None) -> Ragged:
         """Return `[CLS] type [SEP] query [SEP]` for every query, without `type [SEP]` where inputs have no type."""
@@ -101,3 +101,14 @@ class Template:
         room = self.length - 3
         before = np.minimum(first, np.maximum(room - second, room // 2))
         return before, np.minimum(second, room - before)
+
+
+def _special_ids(tokenizer: "PreTrainedTokenizerFast") -> tuple[int, int, int]:
+    """Return the ids of the classification, separator and padding tokens; refuse a tokenizer that lacks one."""
+    found = {name: getattr(tokenizer, f"{name}_token_id") for name in ("cls", "sep", "pad")}
+    if missing := [name for name, number in found.items() if number is None]:
+        raise ConfigError(
+            f"text.tokenizer cannot be used: its tokenizer has no {missing[0]}_token; name the tokenizer of an encoder "
+            f"such as BERT or RoBERTa."
+        )
+    return found["cls"], found["sep"], found["pad"]

@@ -1,5 +1,7 @@
 """Which word pieces begin a word, as a table with one number per id of the vocabulary."""
 
+import re
+import unicodedata
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,10 +15,24 @@ if TYPE_CHECKING:
 CONTINUES, STARTS, ALONE = 0, 1, 2
 """A piece continues the word before it, starts a word, or (special tokens, punctuation) is a word by itself."""
 
+WORD_PIECE, BYTE_LEVEL, SENTENCE_PIECE = "##", "Ġ", "▁"
+"""What vocabularies mark word boundaries with: WordPiece marks continuations, the other two mark beginnings."""
+
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""Letters of scripts without spaces between words: Thai, Lao, Burmese, Khmer, kana, Chinese characters."""
+
+_PRINTED = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHER = [byte for byte in range(256) if byte not in _PRINTED]
+_BYTES = {chr(byte): byte for byte in _PRINTED} | {chr(256 + place): byte for place, byte in enumerate(_OTHER)}
+"""The byte behind each character of a byte-level vocabulary."""
+
 
 def word_table(tokenizer: "PreTrainedTokenizerFast") -> NDArray[np.int8]:
-    """Return CONTINUES, STARTS or ALONE for every id of the vocabulary."""
-    pieces = [tokenizer.backend_tokenizer.id_to_token(row) or "" for row in range(len(tokenizer))]
+    """Return CONTINUES, STARTS or ALONE for every id of the vocabulary; all are words if nothing marks boundaries."""
+    size = max(tokenizer.get_vocab().values(), default=-1) + 1
+    pieces = [tokenizer.backend_tokenizer.id_to_token(row) or "" for row in range(size)]
     mark = _mark(pieces)
     table = np.array([_role(piece, mark) for piece in pieces], dtype=np.int8)
     table[tokenizer.all_special_ids] = ALONE
@@ -36,22 +52,38 @@ def multi_piece_queries(queries: Ragged, table: NDArray[np.int8]) -> NDArray[np.
 
 
 def _mark(pieces: list[str]) -> str:
-    """Return the vocabulary's word marker: `##` before continuations, or `Ġ` or `▁` before beginnings."""
-    counts = {mark: sum(piece.startswith(mark) for piece in pieces) for mark in ("##", "Ġ", "▁")}
-    return max(counts, key=lambda mark: counts[mark])
+    """Return what the vocabulary marks word boundaries with, or an empty string if nothing."""
+    counts = {
+        mark: sum(piece.startswith(mark) for piece in pieces) for mark in (WORD_PIECE, BYTE_LEVEL, SENTENCE_PIECE)
+    }
+    most = max(counts, key=lambda mark: counts[mark])
+    return most if counts[most] else ""
 
 
 def _role(piece: str, mark: str) -> int:
-    if mark == "##":
-        return CONTINUES if piece.startswith("##") else STARTS
-    begins = piece.startswith(mark)
-    rest = piece.removeprefix(mark)
-    # Line ends and tabs, as byte-level vocabularies write them: they separate words.
-    if rest and not rest.strip("ĊĉčĠ▁\n\t\r "):
+    if not mark:
+        return STARTS
+    if mark == WORD_PIECE:
+        return CONTINUES if piece.startswith(mark) else STARTS
+    rest = _text(piece, mark).removeprefix(" ")
+    # Vocabularies that mark beginnings do not mark what comes directly after a word: line ends, punctuation, and the
+    # next word in scripts without spaces. It must not count as the word's last piece, which STRM lets stand for it.
+    if rest and (_UNSPACED.search(rest) or all(map(_separates_words, rest))):
         return ALONE
-    # These vocabularies do not mark punctuation after a word. It must not count as the word's last piece, which STRM
-    # lets stand for the word. Characters beyond ASCII are letters of other scripts, or their bytes in byte-level
-    # vocabularies: parts of words.
-    if rest and all(ord(character) < 128 and not character.isalnum() for character in rest):
-        return ALONE
-    return STARTS if begins else CONTINUES
+    return STARTS if piece.startswith(mark) else CONTINUES
+
+
+def _text(piece: str, mark: str) -> str:
+    """Return the piece as it stands in a text, or an empty string for some of the bytes of a character."""
+    if mark == SENTENCE_PIECE:
+        return piece.replace(mark, " ")
+    if not _BYTES.keys() >= set(piece):  # a token that was added to the vocabulary as a text
+        return piece
+    try:
+        return bytes(_BYTES[character] for character in piece).decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+def _separates_words(character: str) -> bool:
+    return character.isspace() or unicodedata.category(character)[0] in "PSZ"

@@ -14,8 +14,6 @@ from transformers import (
     BertConfig,
     BertModel,
     BertTokenizer,
-    ElectraConfig,
-    ElectraModel,
     PreTrainedTokenizerFast,
 )
 
@@ -63,10 +61,9 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFa
     return load_tokenizer(str(folder))
 
 
-def tiny(tokenizer: PreTrainedTokenizerFast, strm: StrmConfig, outputs: int = 1, electra: bool = False) -> Reranker:
+def tiny(tokenizer: PreTrainedTokenizerFast, strm: StrmConfig, outputs: int = 1) -> Reranker:
     torch.manual_seed(0)
-    base = ElectraModel(ElectraConfig(**SIZES, embedding_size=8)) if electra else BertModel(BertConfig(**SIZES))
-    model = Reranker(Encoder(base, word_table(tokenizer), strm), outputs).eval()
+    model = Reranker(Encoder(BertModel(BertConfig(**SIZES)), word_table(tokenizer), strm), outputs).eval()
     nn.init.normal_(model.head.bias)
     if model.encoder.strm_bias is not None:
         nn.init.normal_(model.encoder.strm_bias, std=0.02)
@@ -183,12 +180,10 @@ def test_real_weights_and_long_texts_score_the_same_in_sentence_transformers(tmp
     assert np.allclose(theirs, ours, atol=1e-5)
 
 
-@pytest.mark.parametrize("electra", [False, True], ids=["STRM", "ELECTRA"])
 def test_other_libraries_refuse_a_model_whose_scores_they_would_change(
-    tokenizer: PreTrainedTokenizerFast, electra: bool, tmp_path: Path
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
-    strm = PLAIN if electra else StrmConfig()
-    before = exported(tiny(tokenizer, strm, electra=electra), tokenizer, tmp_path / "model")
+    before = exported(tiny(tokenizer, StrmConfig()), tokenizer, tmp_path / "model")
 
     for opened in (CrossEncoder, AutoModelForSequenceClassification.from_pretrained):
         with pytest.raises(ValueError, match="model type `rayrank`"):

@@ -13,6 +13,7 @@ from rayrank.models.reranker import Reranker
 from rayrank.text.ragged import Ragged, Rows
 from rayrank.text.template import Template
 from rayrank.text.words import CONTINUES, STARTS
+from tests.unit.models.encoder_kinds import KINDS, Saved, save
 
 CPU = torch.device("cpu")
 GPU = pytest.param(
@@ -79,3 +80,9 @@ def scores(reranker: Reranker, count: int = 12, packed: bool = False) -> torch.T
     source, device = texts(), next(reranker.parameters()).device
     batch = source.packed(*rows(count), 64 * count, device) if packed else source.padded(*rows(count), device)
     return reranker(batch)[:, 0].float().cpu()
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    """A tiny encoder of every kind."""
+    return save(request.param, tmp_path_factory.mktemp(request.param))

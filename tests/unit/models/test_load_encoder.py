@@ -11,8 +11,8 @@ from transformers import (
     AlbertModel,
     BertConfig,
     BertModel,
-    DistilBertConfig,
-    DistilBertModel,
+    GPT2Config,
+    GPT2Model,
     PreTrainedModel,
 )
 
@@ -94,8 +94,9 @@ def test_weights_that_do_not_match_their_config_are_refused(tmp_path: Path) -> N
 
 
 def test_an_encoder_of_another_architecture_is_refused(tmp_path: Path) -> None:
-    sizes = {"vocab_size": VOCABULARY, "dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32}
-    config = saved(DistilBertModel(DistilBertConfig(**sizes)), tmp_path)
+    config = saved(GPT2Model(GPT2Config(vocab_size=VOCABULARY, n_embd=16, n_layer=1, n_head=2)), tmp_path)
 
-    with pytest.raises(ConfigError, match=r"encoder\.name=.* cannot be loaded: .* such as BERT, RoBERTa or ELECTRA"):
+    with pytest.raises(
+        ConfigError, match=r"encoder\.name=.* cannot be loaded: its model type gpt2 is not supported; .* such as BERT"
+    ):
         load_encoder(config, WORDS)

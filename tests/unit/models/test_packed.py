@@ -202,9 +202,14 @@ def test_attention_in_training_draws_new_dropout_each_time(
     assert not torch.equal(first, second)
 
 
-@pytest.mark.parametrize(("longest", "heads"), [(9, (2, 16)), (64, (1, 64)), (65, (2, 24)), (200, (3, 16))])
+@pytest.mark.parametrize(
+    ("longest", "heads", "window"),
+    [(9, (2, 16), None), (64, (1, 64), None), (65, (2, 24), None), (200, (3, 16), None), (200, (1, 16), 37)],
+)
 @pytest.mark.parametrize("form", ["off", "mask", "bias"])
-def test_the_kernel_equals_attention_over_the_padded_layout(form: str, longest: int, heads: tuple[int, int]) -> None:
+def test_the_kernel_equals_attention_over_the_padded_layout(
+    form: str, longest: int, heads: tuple[int, int], window: int | None
+) -> None:
     pytest.importorskip("triton")
     from rayrank.models.attention.kernel import attend
 
@@ -217,7 +222,7 @@ def test_the_kernel_equals_attention_over_the_padded_layout(form: str, longest: 
     # Views of one tensor, as a fused projection returns them.
     fused = torch.randn(1, len(batch.ids), 3 * heads[0], heads[1], device=device).transpose(1, 2)
     query, key, value = fused.chunk(3, dim=1)
-    layer = LayerIndex(1, has_strm=form != "off").to(device)
+    layer = LayerIndex(1, has_strm=form != "off", window=window).to(device)
 
     with torch.inference_mode():
         padded_masks = PaddedMasks(layout.present, allowed, bias)
@@ -226,7 +231,8 @@ def test_the_kernel_equals_attention_over_the_padded_layout(form: str, longest: 
         rows_of = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
         layer_bias = None if bias is None else bias[1]
         output = attend(
-            *rows_of, *masks.codes, masks.key_ranges, layer_bias, form == "mask", QUERY_BLOCK, KEY_BLOCK
+            *rows_of, *masks.codes, masks.key_ranges, layer_bias, form == "mask", QUERY_BLOCK, KEY_BLOCK,
+            window,
         )  # fmt: skip
         found = output.transpose(0, 1)[None]
         through_op = masks.attend(layer, query, key, value, 0.0)

@@ -98,15 +98,18 @@ def test_the_decoder_stays_tied_to_the_word_embeddings_through_saving_and_loadin
         assert torch.allclose(model(batch, masked, labels)[0], functional.linear(chosen, words, model.bias))
 
 
-def test_an_encoder_of_another_architecture_is_refused_with_the_fix(tmp_path: Path) -> None:
+def test_word_embeddings_narrower_than_the_layers_are_predicted_from_their_width(tmp_path: Path) -> None:
     electra = ElectraConfig(
         vocab_size=45, embedding_size=16, hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
         intermediate_size=64, max_position_embeddings=LENGTH,
     )  # fmt: skip
-    config = saved_folder(tmp_path, ElectraModel(electra))
+    model = build(saved_folder(tmp_path, ElectraModel(electra)), None)
+    batch, masked, labels = random_batch()
 
-    with pytest.raises(ConfigError, match=r"encoder\.name=.* cannot be pre-trained.* set pretrain\.enabled=false"):
-        build(config, None)
+    mlm, nsp = model(batch, masked, labels)
+
+    assert (mlm.shape, nsp.shape) == ((4, 45), (3, 2))
+    assert model.transform(torch.zeros(1, 32)).shape == (1, 16)
 
 
 def test_inputs_longer_than_the_encoder_supports_are_refused(tmp_path: Path) -> None:

@@ -2,6 +2,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import PreTrainedTokenizerFast
 
 from rayrank.core.config import MINILM
 from rayrank.models.attention.strm import word_starts
@@ -55,3 +59,39 @@ def test_queries_with_rare_words_have_multi_piece_words():
     texts = ["what is a dog ?", "bogue", "who sang insouciantly", "what's new"]
     rows = [bert(text, add_special_tokens=False).input_ids for text in texts]
     assert multi_piece_queries(Ragged.of(rows), word_table(bert)).tolist() == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("river", CONTINUES),
+        (" river", STARTS),
+        (" “river", STARTS),
+        ("’s", CONTINUES),
+        ("é", CONTINUES),
+        (",", ALONE),
+        (" —", ALONE),
+        ("…", ALONE),
+        ("\n", ALONE),
+        ("河", ALONE),
+        (" 河", ALONE),
+        ("แม่", ALONE),
+        ("ि", CONTINUES),  # a vowel sign of Hindi, which has spaces between words
+    ],
+)
+def test_pieces_of_byte_level_and_sentence_piece_vocabularies(text, expected):
+    in_bytes = "".join(piece for piece, _ in ByteLevel(add_prefix_space=False).pre_tokenize_str(text))
+    for piece, mark in ((in_bytes, "Ġ"), (text.replace(" ", "▁"), "▁")):
+        vocabulary = {"<unk>": 0, piece: 1, f"{mark}a": 2, f"{mark}b": 3, f"{mark}c": 4}
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(vocabulary, "<unk>")))
+        assert word_table(tokenizer)[1] == expected
+
+
+def test_some_bytes_of_a_character_continue_a_word():
+    tokenizer = Tokenizer(WordLevel({"<unk>": 0, "âĢ": 1, "Ġâ": 2, "Ġa": 3}, "<unk>"))
+    assert word_table(PreTrainedTokenizerFast(tokenizer_object=tokenizer))[1:].tolist() == [CONTINUES, STARTS, STARTS]
+
+
+def test_a_vocabulary_with_gaps_has_a_row_for_its_last_id():
+    tokenizer = Tokenizer(WordLevel({"<unk>": 0, "##a": 7, "a": 3}, "<unk>"))
+    assert word_table(PreTrainedTokenizerFast(tokenizer_object=tokenizer))[[3, 7]].tolist() == [STARTS, CONTINUES]

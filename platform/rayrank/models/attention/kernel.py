@@ -25,8 +25,8 @@ no key of the first block read."""
 @triton.jit  # type: ignore[untyped-decorator]
 def _attend(  # type: ignore[no-untyped-def]
     query, key, value, out, seq, word, visible_to, key_ranges, biases, query_stride, key_stride, value_stride, scale,
-    mode: tl.constexpr, heads: tl.constexpr, head_size: tl.constexpr, query_block: tl.constexpr,
-    key_block: tl.constexpr,
+    window, mode: tl.constexpr, heads: tl.constexpr, head_size: tl.constexpr, query_block: tl.constexpr,
+    key_block: tl.constexpr, has_window: tl.constexpr,
 ):  # fmt: skip
     head, block = tl.program_id(0) % heads, tl.program_id(0) // heads
     dims, queries = tl.arange(0, head_size), tl.arange(0, query_block)
@@ -41,11 +41,18 @@ def _attend(  # type: ignore[no-untyped-def]
     total = tl.zeros([query_block], tl.float32)
     output = tl.zeros([query_block, head_size], tl.float32)
     range_start, range_end = tl.load(key_ranges + 2 * block), tl.load(key_ranges + 2 * block + 1)
+    if has_window:
+        # Keys that are too far from all queries of the block are not read.
+        range_start = tl.maximum(range_start, (first - window) // key_block * key_block)
+        range_end = tl.minimum(range_end, first + query_block + window)
     for start in tl.range(range_start, range_end, key_block, num_stages=3):
         keys = tl.arange(0, key_block)
         k = tl.load(key + start * key_stride + head * head_size + keys[None, :] * key_stride + dims[:, None])
         logits = tl.dot(q, k, input_precision="ieee") * (scale * LOG2_E)
         logits = _mask(logits, query_seq, query_word, seq, word, visible_to, start, keys, bias, mode)
+        if has_window:
+            distance = tl.abs((first + queries)[:, None] - (start + keys)[None, :])
+            logits = tl.where(distance <= window, logits, HIDDEN)
         new_largest = tl.maximum(largest, tl.max(logits, 1))
         weights = tl.exp2(logits - new_largest[:, None])
         rescale = tl.exp2(largest - new_largest)
@@ -78,9 +85,12 @@ def _mask(  # type: ignore[no-untyped-def]
 
 def attend(
     query: Tensor, key: Tensor, value: Tensor, seq: Tensor, word: Tensor, visible_to: Tensor, key_ranges: Tensor,
-    bias: Tensor | None, has_strm: bool, query_block: int, key_block: int,
+    bias: Tensor | None, has_strm: bool, query_block: int, key_block: int, window: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """Return the (positions, heads, head size) attention output of one packed row."""
+    """Return the (positions, heads, head size) attention output of one packed row.
+
+    With a window, positions attend only to positions at most that far away.
+    """
     positions, heads, size = query.shape
     # Triton's blocks are powers of two, so heads of another size are padded; few encoders have them.
     padded_size = triton.next_power_of_2(size)
@@ -92,7 +102,7 @@ def attend(
     mode = (BIASED if bias is not None else MASKED if has_strm else PLAIN).value
     _attend[(heads * (positions // query_block),)](
         query, key, value, out, seq, word, visible_to, key_ranges, seq if bias is None else bias.float(),
-        query.stride(0), key.stride(0), value.stride(0), size**-0.5, mode, heads, padded_size, query_block, key_block,
-        num_warps=4,
+        query.stride(0), key.stride(0), value.stride(0), size**-0.5, window or 0, mode, heads, padded_size,
+        query_block, key_block, window is not None, num_warps=4,
     )  # fmt: skip
     return out if padded_size == size else out[..., :size].contiguous()

@@ -42,7 +42,7 @@ class PackedScoringMasks:
         """Return the attention output of one layer, (1, heads, positions, head size) as its arguments are."""
         bias = layer.select(self.bias) if layer.has_strm and self.bias is not None else None
         rows = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-        output: Tensor = packed_attention(*rows, *self.codes, self.key_ranges, bias, layer.has_strm)
+        output: Tensor = packed_attention(*rows, *self.codes, self.key_ranges, bias, layer.has_strm, layer.window)
         return output.transpose(0, 1)[None]
 
 
@@ -58,16 +58,18 @@ def packed_scoring_masks(codes: PackedCodes, batch: PackedBatch, bias: Tensor | 
 @custom_op("rayrank::packed_attention", mutates_args=())
 def packed_attention(
     query: Tensor, key: Tensor, value: Tensor, seq: Tensor, word: Tensor, visible_to: Tensor, key_ranges: Tensor,
-    bias: Tensor | None, has_strm: bool,
+    bias: Tensor | None, has_strm: bool, window: int | None,
 ) -> Tensor:  # fmt: skip
     """Return the (positions, heads, head size) attention output of a packed row."""
     if not query.is_cuda:
-        return _attend_with_mask(query, key, value, seq, word, visible_to, bias, has_strm)
+        return _attend_with_mask(query, key, value, seq, word, visible_to, bias, has_strm, window)
     # Imported here: only machines with a GPU need Triton.
     from rayrank.models.attention.kernel import attend
 
     with torch.cuda.device(query.device):
-        return attend(query, key, value, seq, word, visible_to, key_ranges, bias, has_strm, QUERY_BLOCK, KEY_BLOCK)
+        return attend(
+            query, key, value, seq, word, visible_to, key_ranges, bias, has_strm, QUERY_BLOCK, KEY_BLOCK, window
+        )  # fmt: skip
 
 
 @packed_attention.register_fake
@@ -77,7 +79,7 @@ def _(query: Tensor, *others: Any) -> Tensor:
 
 def _attend_with_mask(
     query: Tensor, key: Tensor, value: Tensor, seq: Tensor, word: Tensor, visible_to: Tensor,
-    bias: Tensor | None, has_strm: bool,
+    bias: Tensor | None, has_strm: bool, window: int | None,
 ) -> Tensor:  # fmt: skip
     """Compute the kernel's output on a CPU, by SDPA with a (positions, positions) mask; for short rows only."""
     mask = seq[:, None] == seq
@@ -87,6 +89,11 @@ def _attend_with_mask(
         mask = torch.where(mask & ~allowed, bias.to(query.dtype)[:, None, None], additive)
     elif has_strm:
         mask = allowed
+    if window is not None:
+        # Sequences are contiguous, so positions of the row are as far apart as positions of the sequence.
+        places = torch.arange(len(seq), device=seq.device)
+        far = (places[:, None] - places).abs() > window
+        mask = mask & ~far if mask.dtype == torch.bool else mask.masked_fill(far, -torch.inf)
     query, key, value = (tensor.transpose(0, 1) for tensor in (query, key, value))
     return functional.scaled_dot_product_attention(query, key, value, mask).transpose(0, 1).contiguous()
 

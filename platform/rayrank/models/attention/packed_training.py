@@ -39,13 +39,16 @@ class FlashAttention:
         """Return whether queries of this dtype can be computed."""
         return self.is_available and query.dtype in (torch.bfloat16, torch.float16)
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, dropout: float, window: int | None = None
+    ) -> Tensor:  # fmt: skip
         """Return the attention output without STRM, (1, heads, positions, head size) as the arguments are."""
         # The op behind torch.nn.attention.varlen_attn, which has no dropout.
         rows = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
         outputs = torch.ops.aten._flash_attention_forward(
-            *rows, self.offsets, self.offsets, self.longest, self.longest, dropout, False, False
-        )
+            *rows, self.offsets, self.offsets, self.longest, self.longest, dropout, False, False,
+            window_size_left=window, window_size_right=window,
+        )  # fmt: skip
         attended: Tensor = outputs[0]
         return attended.transpose(0, 1)[None]
 
@@ -117,7 +120,7 @@ class PackedTrainingMasks:
     def attend(self, layer: LayerIndex, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
         """Return the attention output of one layer, (1, heads, positions, head size) as its arguments are."""
         if not layer.has_strm and self.flash.supports(query):
-            return self.flash.attend(query, key, value, dropout)
+            return self.flash.attend(query, key, value, dropout, layer.window)
         query, key, value = (self.layout.pad(tensor) for tensor in (query, key, value))
         mask = self.masks.for_layer(layer, query.dtype)
         output = functional.scaled_dot_product_attention(query, key, value, mask, dropout)

@@ -1,6 +1,5 @@
-"""An attention function for transformers encoders in which every layer has its own mask."""
+"""Attention of transformers encoders in which every layer has its own mask."""
 
-from collections.abc import Container
 from typing import Any
 
 from torch import Tensor, nn
@@ -8,9 +7,16 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from rayrank.models.architectures import architecture, attention_modules, window_of
 from rayrank.models.attention.packed_scoring import PackedScoringMasks
 from rayrank.models.attention.packed_training import PackedTrainingMasks
-from rayrank.models.attention.padded import LayerIndex, PaddedMasks
+from rayrank.models.attention.padded import LayerIndex, PaddedMasks, additive
+
+LayerMasks = PaddedMasks | PackedScoringMasks | PackedTrainingMasks
+"""The masks of all layers for one batch."""
+
+FUSED = "has_fused_projections"
+"""The attribute of an attention module whose query projection computes keys and values too."""
 
 PER_LAYER = "rayrank_per_layer"
 """The name of this attention function in transformers' registry."""
@@ -18,7 +24,7 @@ PER_LAYER = "rayrank_per_layer"
 
 def per_layer_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
-    layer_masks: PaddedMasks | PackedScoringMasks | PackedTrainingMasks | None = None, **options: Any,
+    layer_masks: LayerMasks | None = None, **options: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
     """Attend with this layer's mask of `layer_masks`, or as SDPA does if there is none.
 
@@ -37,20 +43,32 @@ def per_layer_attention(
 
 def split_fused(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
     """Return query, key and value; if their projections are fused, `query` holds the heads of all three."""
-    return query.chunk(3, dim=1) if isinstance(module.key, nn.Identity) else (query, key, value)
+    return query.chunk(3, dim=1) if getattr(module, FUSED, False) else (query, key, value)
 
 
-def set_layer_indices(base: PreTrainedModel, strm_layers: Container[int]) -> None:
-    """Give every attention module of an encoder its LayerIndex."""
-    for module in list(base.modules()):
-        if (index := getattr(module, "layer_idx", None)) is not None:
-            module.layer_index = LayerIndex(index, index in strm_layers)
+def set_layer_indices(base: PreTrainedModel) -> None:
+    """Give every attention module of an encoder its LayerIndex; no layer has STRM at first."""
+    for index, module in enumerate(attention_modules(base)):
+        module.layer_index = LayerIndex(index, False, window_of(base.config, index))
 
 
-def has_layer_indices(base: PreTrainedModel) -> bool:
-    """Return whether each layer has an attention module of its own; encoders such as ALBERT repeat one layer."""
-    indices = {getattr(module, "layer_idx", None) for module in base.modules()} - {None}
-    return base._supports_attention_backend and indices == set(range(base.config.num_hidden_layers))
+class MaskArguments:
+    """Masks for encoders whose attention function cannot be replaced: hooks change the mask that it is called with."""
+
+    def __init__(self, base: PreTrainedModel) -> None:
+        """Register the hooks; without `masks` they change nothing."""
+        self.masks: PaddedMasks | None = None
+        self._are_added = architecture(base.config).mask == "added"
+        for module in attention_modules(base):
+            module.register_forward_pre_hook(self._replace)
+
+    def _replace(self, module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Forward pre-hook of an attention module: replace its second argument by the layer's mask."""
+        if self.masks is None:
+            return None
+        states, _, *others = given
+        mask = self.masks.for_layer(module.layer_index, states.dtype)  # type: ignore[arg-type]
+        return states, additive(mask) if self._are_added else mask, *others
 
 
 AttentionInterface.register(PER_LAYER, per_layer_attention)

@@ -5,9 +5,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rayrank.core.errors import ConfigError
-from rayrank.models.encoder import MIN_HEAD_SIZE
+from rayrank.models.architectures import layers_of, why_padded
 from rayrank.models.inference.fused_layers import fuse_projections, gelu_layers
-from rayrank.models.layers import layers_of
 from rayrank.models.reranker import Reranker
 
 FP8 = torch.float8_e4m3fn
@@ -28,9 +27,8 @@ def check_fp8(model: Reranker) -> None:
     base = model.encoder.base
     if not model.encoder.packs:
         raise ConfigError(
-            f"backend=torch-fp8 cannot be used: it needs packed batches, and {type(base).__name__} supports them only "
-            f"with BERT's layer structure and attention heads of at least {MIN_HEAD_SIZE} dimensions; set "
-            f"backend=torch."
+            f"backend=torch-fp8 cannot be used: it needs packed batches, but "
+            f"{why_padded(base) or 'this GPU has no kernel for them'}; set backend=torch."
         )
     linears = [part for layer in layers_of(base) for part in layer.modules() if isinstance(part, nn.Linear)]
     for width in [width for linear in linears for width in (linear.in_features, linear.out_features)]:

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import GELUActivation
 
-from rayrank.models.layers import layers_of
+from rayrank.models.architectures import architecture, attention_modules, layers_of
+from rayrank.models.attention.per_layer import FUSED
 
 
 def fuse_layers(base: PreTrainedModel) -> None:
@@ -35,13 +36,14 @@ class LinearGelu(nn.Module):
 
 def fuse_projections(base: PreTrainedModel) -> None:
     """Concatenate the projections of queries, keys and values in all layers; attention splits their output again."""
-    for module in list(base.modules()):
-        parts = [getattr(module, name, None) for name in ("query", "key", "value")]
-        has_biases = all(isinstance(part, nn.Linear) and part.bias is not None for part in parts)
-        if hasattr(module, "layer_index") and has_biases:
-            module.query = _concatenate(parts)  # type: ignore[arg-type]
-            # The encoder still calls these two, but attention ignores their output.
-            module.key = module.value = nn.Identity()
+    names = architecture(base.config).projections
+    for module in attention_modules(base):
+        parts = [getattr(module, name, None) for name in names]
+        if parts and all(isinstance(part, nn.Linear) and part.bias is not None for part in parts):
+            # The encoder still calls the other two, but attention ignores their output.
+            for name, fused in zip(names, (_concatenate(parts), nn.Identity(), nn.Identity()), strict=True):  # type: ignore[arg-type]
+                setattr(module, name, fused)
+            setattr(module, FUSED, True)
 
 
 @torch.no_grad()

@@ -19,7 +19,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from rayrank.core.errors import ConfigError
-from rayrank.models.attention.padded import PaddedMasks
+from rayrank.models.architectures import SUPPORTED, architecture
+from rayrank.models.attention.padded import PaddedMasks, additive
 from rayrank.models.batches import PaddedBatch
 from rayrank.models.reranker import Reranker, relevance_score
 
@@ -34,10 +35,10 @@ ONNX_ATTENTION = "rayrank_onnx"
 def onnx_graph(model: Reranker) -> onnx.ModelProto:
     """Return the graph that computes the model's scores of a padded batch."""
     base = model.encoder.base
-    if not base._supports_attention_backend:
+    if architecture(base.config).mask == "backend" and not base._supports_attention_backend:
         raise ConfigError(
             f"scorer.backend=onnx-int8 cannot be used: the attention of {type(base).__name__} cannot be replaced; "
-            f"set scorer.backend=torch, or use an encoder such as BERT, RoBERTa or ELECTRA."
+            f"set scorer.backend=torch, or use an encoder such as {SUPPORTED}."
         )
     example = torch.ones((2, 8), dtype=torch.int64)
     sizes = {name: {0: "pairs", 1: "length"} for name in INPUTS}
@@ -87,7 +88,8 @@ def _traceable(model: Reranker) -> Iterator[None]:
     """Switch the model to the attention function for tracing, on the CPU in eval mode, and restore it afterwards."""
     base, was_training = model.encoder.base, model.training
     before, device = base.config._attn_implementation, next(model.parameters()).device
-    base.set_attn_implementation(ONNX_ATTENTION)
+    if architecture(base.config).mask == "backend":
+        base.set_attn_implementation(ONNX_ATTENTION)
     model.eval().cpu()
     try:
         with _silent():
@@ -142,11 +144,9 @@ def _attend(
         # The node needs one mask row per query, even if all rows are equal.
         attention_mask = layer_masks.for_layer(module.layer_index, query.dtype)  # type: ignore[arg-type]
         attention_mask = attention_mask.expand(-1, -1, query.shape[2], -1)
-    if attention_mask.dtype == torch.bool:
-        attention_mask = torch.where(attention_mask, 0.0, -torch.inf)
     heads, size = int(query.shape[1]), int(query.shape[3])
     flat = (tensor.transpose(1, 2).flatten(2) for tensor in (query, key, value))
-    states: Tensor = _Attention.apply(*flat, attention_mask, heads, scaling or size**-0.5)  # type: ignore[no-untyped-call]
+    states: Tensor = _Attention.apply(*flat, additive(attention_mask), heads, scaling or size**-0.5)  # type: ignore[no-untyped-call]
     return states, None
 
 
