@@ -138,7 +138,9 @@ def check_place(output: str) -> None:
 if __name__ == "__main__":
     options = parser(__doc__)
     options.add_argument("--output", required=True, metavar="DIR", help="a folder that is new or empty")
-    options.add_argument("--model", metavar="RUN", help="the run whose model is exported; default: the best on dev")
+    options.add_argument(
+        "--model", metavar="RUN", help="the run whose model is exported; default: the one chosen on dev"
+    )
     options.add_argument(
         "--force", action="store_true", help="export a model even if dev shows it is no better than its first stage"
     )

@@ -1,4 +1,4 @@
-"""Run the whole flow, from a dataset to a re-ranker compared with BM25; artifacts that exist are reused."""
+"""Run the whole flow, from a dataset to a re-ranker compared with its first stage; artifacts that exist are reused."""
 
 import shlex
 from functools import partial

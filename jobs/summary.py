@@ -15,11 +15,11 @@ SHOWN = (
     "num_passages",
     "num_queries",
     "num_judgments",
-    "num_hidden",
+    "num_hidden_answers",
     "num_held_out",
     "num_candidates",
-    "num_without",
-    "num_running_words",
+    "num_without_results",
+    "num_word_occurrences",
     "num_distinct_words",
 )
 

@@ -15,6 +15,8 @@ os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
 # Nobody reads Ray Train's metrics of a test.
 os.environ.setdefault("RAY_TRAIN_METRICS_ENABLED", "0")
+# By default Ray's workers give way to all other processes, here to the other half of the tests.
+os.environ.setdefault("RAY_worker_niceness", "0")
 if which("nvidia-smi") is None:
     # Without a GPU, Triton interprets kernels in Python; it reads this variable at its first import.
     os.environ.setdefault("TRITON_INTERPRET", "1")

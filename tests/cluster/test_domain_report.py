@@ -39,7 +39,7 @@ def test_counts_of_parts_add_up_to_the_words_of_the_corpus(ray_cluster: None, tm
         words = {row["word"]: int(row["occurrences"]) for row in csv.DictReader(stream.read().decode().splitlines())}
     assert words == expected
     report = artifact.read_json("report.json")
-    assert (report["num_running_words"], report["num_distinct_words"]) == (len(tokens), len(expected))
+    assert (report["num_word_occurrences"], report["num_distinct_words"]) == (len(tokens), len(expected))
     assert report["compared"] == len(expected)
     assert {"genome", "loci"} <= {word["word"] for word in report["typical"]}
     assert artifact.manifest["findings"]
@@ -63,7 +63,7 @@ def test_a_corpus_is_compared_with_the_words_of_a_reference_text(ray_cluster: No
     assert "are not among the 4 of the text books.txt (en)" in artifact.manifest["findings"][0]
     (tmp_path / "books.txt").write_text("1 2 3\n")
     changed = digested(config)
-    with pytest.raises(ConfigError, match=r"domain\.reference=.*books\.txt has no words without digits"):
+    with pytest.raises(ConfigError, match=r"domain\.reference=.*books\.txt has no words but those with digits"):
         domain_report.run(changed, store)
 
 

@@ -126,6 +126,22 @@ def test_the_ablation_reuses_artifacts_and_reports_the_difference_of_each_row(st
     assert {path.name for path in folder.iterdir()} == {"table.json", "table.md", "table.tex", "table.png"}
 
 
+def test_the_learning_curve_ends_with_the_trained_models_and_the_run_that_dev_chose(storage: Path, run: Run) -> None:
+    before = {path.parent.name for path in storage.glob("listwise/*/manifest.json")}
+
+    summary = run("learning_curve", storage, "--queries", "1000000")
+
+    assert {path.parent.name for path in storage.glob("listwise/*/manifest.json")} == before
+    (point,) = summary["curve"]["points"]
+    corpus = Store(str(storage)).require("corpus", configured()).manifest
+    assert point["num_queries"] == corpus["splits"]["train"]["num_queries"] + corpus["num_held_out"]
+    names = [row["name"] for row in point["table"]["rows"]]
+    assert names == ["BM25", "pointwise", "DR-BERT", "fused", "chosen on dev"]
+    figures = {row["name"]: row["figures"]["test"]["MRR@10"]["all"]["interval"] for row in point["table"]["rows"]}
+    assert figures["chosen on dev"] == figures[point["chosen"][0]]
+    assert {path.name for path in Path(summary["folder"]).iterdir()} == {"curve.json", "curve.md", "curve.png"}
+
+
 def test_an_exported_model_scores_as_the_stored_run(measured: Path, run: Run, tmp_path: Path) -> None:
     from rayrank.bundle.export import load
     from rayrank.bundle.text_scorer import score

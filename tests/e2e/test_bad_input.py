@@ -523,4 +523,4 @@ def test_a_split_without_provided_candidates_is_named(broken_off: tuple[list[obj
     options, storage = copied(broken_off[0], tmp_path)
     (folder,) = storage.glob("search/*/test")
     shutil.rmtree(folder)
-    assert_one_sentence(job("evaluate", *options), "evaluate.split=test has no candidates", "first_stage=bm25")
+    assert_one_sentence(job("evaluate", *options), "has no rows in the split test", "first_stage=bm25")

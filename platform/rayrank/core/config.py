@@ -81,6 +81,10 @@ class DatasetConfig(Section):
         lt=1,
         description="share of the training queries, at most 1,000 of them, that become dev if there is no dev split",
     )
+    train_queries: int | None = Field(
+        default=None, ge=2, description="judged training queries that are kept; the others are left out; default all"
+    )
+    train_seed: int = Field(default=0, description="which training queries are kept, if not all are")
     part_bytes: int = Field(default=64 << 20, ge=64, description="bytes of a corpus file that are read as one part")
     relevant_from: int = Field(
         default=1, ge=1, description="lowest grade that counts as relevant; nDCG uses the grades themselves"

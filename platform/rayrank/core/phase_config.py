@@ -33,7 +33,7 @@ class PhaseConfig(Section):
     epochs: int = Field(default=1, ge=1)
     max_steps: int | None = Field(default=None, ge=1, description="end the phase after this many steps")
     min_steps: int = Field(
-        default=0, ge=0, description="fewest steps: with little data batches become smaller, then epochs more"
+        default=0, ge=0, description="fewest steps: with little data the batch size is reduced, then epochs are added"
     )
     smallest_batch: int = Field(default=8, ge=1, description="the batch size that min_steps may lead to")
     batch_size: int = Field(default=32, ge=1)

@@ -15,7 +15,9 @@ class ResourcesConfig(Section):
 
     readers: int | None = Field(default=None, ge=1, description="parallel corpus readers; one per core if empty")
     index_threads: int | None = Field(default=None, ge=1, description="threads of the indexer; a node's cores if empty")
-    search_actors: int | None = Field(default=None, ge=1, description="each with its own JVM; one per node if empty")
+    search_actors: int | None = Field(
+        default=None, ge=1, description="each with its own JVM; if empty, as many as fit with search_threads"
+    )
     search_threads: int | None = Field(
         default=None, ge=1, description="threads per search actor; a node's cores if empty"
     )

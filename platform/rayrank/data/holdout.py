@@ -1,4 +1,4 @@
-"""A dev split for datasets that have none: some of the training queries, chosen by a hash."""
+"""Parts of the training queries, chosen by a hash: those that are kept, and a dev split for datasets without one."""
 
 import hashlib
 import re
@@ -46,11 +46,23 @@ def hold_out(queries: list[Query], judgments: list[Judgment], share: float) -> H
     )
 
 
+def keep_some(
+    queries: list[Query], judgments: list[Judgment], wanted: int, seed: int
+) -> tuple[list[Query], list[Judgment]]:
+    """Keep that many judged training queries and leave the others out; a larger number keeps the same ones and more."""
+    judged = {row.query_id for row in judgments if row.split == "train"}
+    left_out = set(sorted(judged, key=lambda query_id: _hash(f"{seed} {query_id}"))[wanted:])
+    return (
+        [query for query in queries if query.query_id not in left_out],
+        [row for row in judgments if row.query_id not in left_out],
+    )
+
+
 def words_of(text: str) -> str:
     """Return the words of a text in lower case, without punctuation."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
 def _hash(name: str) -> str:
-    """Return the place of a group in the order in which groups are held out; more queries do not change it."""
+    """Return the place of a group or query in the order in which they are chosen; more of them do not change it."""
     return hashlib.sha256(name.encode()).hexdigest()

@@ -4,9 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
+from rayrank.core.config import DatasetConfig
 from rayrank.core.errors import DatasetError
 from rayrank.core.records import SPLIT_PRIORITY, UNJUDGED, Judgment, Malformed, Query
-from rayrank.data.holdout import hold_out, words_of
+from rayrank.data.holdout import hold_out, keep_some, words_of
 from rayrank.data.problems import Problems
 from rayrank.data.sources.source import Source
 
@@ -24,20 +25,17 @@ class Judged(NamedTuple):
     """Training queries that became dev queries, because the dataset has no dev split."""
 
 
-def read_judged(
-    source: Source, name: str, problems: Problems, holdout: float = 0.0, types: Mapping[str, str] | None = None
-) -> Judged:
-    """Read and check a source's queries and judgments; a dataset without dev gets a share `holdout` of train.
+def read_judged(source: Source, dataset: DatasetConfig, problems: Problems, types: Mapping[str, str]) -> Judged:
+    """Read and check a source's queries and judgments; a dataset without dev gets a share of train.
 
     `types` maps query ids to types, which replace those of the source.
     """
-    types = types or {}
     judgments = list(_readable(source.judgments(), problems))
     queries = list(_readable(source.queries(), problems))
     if not queries:
-        raise DatasetError(f"The dataset {name} has no queries: check its query files.")
+        raise DatasetError(f"The dataset {dataset.source} has no queries: check its query files.")
     if not judgments:
-        raise DatasetError(f"The dataset {name} has no judgments: check its qrels files.")
+        raise DatasetError(f"The dataset {dataset.source} has no judgments: check its qrels files.")
     splits = _splits(queries, judgments, problems)
     texts = _texts(queries, splits, problems)
     kept = [
@@ -48,7 +46,9 @@ def read_judged(
     judged = _known(judgments, splits, texts, named, problems)
     problems.add("unknown_typed_queries", [f"query {query_id}" for query_id in types if query_id not in named])
     problems.stop_if_decided()
-    held_out = hold_out(kept, judged, holdout)
+    if dataset.train_queries is not None:
+        kept, judged = keep_some(kept, judged, dataset.train_queries, dataset.train_seed)
+    held_out = hold_out(kept, judged, dataset.holdout)
     return Judged(held_out.queries, held_out.judgments, _same_text(held_out.queries), held_out.num_queries)
 
 

@@ -6,9 +6,8 @@ from matplotlib.ticker import NullLocator, PercentFormatter
 
 from rayrank.measure.places import DRAWN, TOP
 from rayrank.reports.first_stages import SplitReport
-from rayrank.reports.palette import AMBER, BLUE, GREY, SERIES, SKY, png, tidy
+from rayrank.reports.palette import AMBER, BLUE, GREY, MARKERS, SERIES, SKY, png, tidy
 
-MARKERS = "osD^vPX<"
 PLACES = {
     "first": ("rank 1", BLUE, "white"),
     "in_top": (f"rank 2 to {TOP}", SKY, "black"),

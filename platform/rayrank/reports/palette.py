@@ -9,6 +9,7 @@ BLUE, ORANGE, GREEN, GREY, LIGHT = "#0072B2", "#D55E00", "#009E73", "#595959", "
 SKY, AMBER = "#56B4E9", "#E69F00"
 SERIES = (BLUE, ORANGE, GREEN, "#CC79A7", AMBER, SKY, "#000000")
 """Colours for any number of lines, which also differ by their markers."""
+MARKERS = "osD^vPX<"
 
 
 def tidy(axes: Axes) -> None:

@@ -46,7 +46,7 @@ class _Reader:
 
     @property
     def complete_before(self) -> int:
-        """Every query that comes before this one in the corpus has been read completely."""
+        """The corpus row of the first query that may have unread rows; earlier queries have been read completely."""
         return self._waiting[0][0] if self._waiting else END
 
     def read_next(self) -> None:

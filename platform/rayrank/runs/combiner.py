@@ -16,7 +16,7 @@ from rayrank.core.run_kinds import FirstStageSettings, RunInMaking, RunKind, dep
 from rayrank.runs.blocks import query_lookup, read_together
 
 Combine = Callable[[Sequence[pa.Table], str], pa.Table]
-"""From the rows of every run for the same queries, and their split, to the rows of the combination."""
+"""A function from the rows that each run has for the same queries, and their split, to the combined rows."""
 
 
 class CombinerSettings(FirstStageSettings):
@@ -57,7 +57,7 @@ class Combiner(RunKind):
                     count = pc.count_distinct(rows["query_id"]).as_py()
                     num_queries, num_candidates = num_queries + count, num_candidates + len(rows)
                     advance(count)
-        # By their own names, where `of` may say `candidates`.
+        # The manifest has the own names of the runs; `of` may have the alias `candidates`.
         combined = [flow.run_named(name, run.config)[0] for name in run.settings.of]
         counts = {"num_queries": num_queries, "num_candidates": num_candidates}
         return {**counts, "combined": combined, "findings": _findings(run)}

@@ -16,13 +16,13 @@ from rayrank.runs.query_parts import query_parts
 
 
 class DenseSettings(FirstStageSettings):
-    """Which encoder made the vectors."""
+    """Which encoder's vectors are searched, and from which size of the corpus on the search is approximate."""
 
     trained: bool = Field(
         default=False, description="use the encoder that train_dense trained, not dense.encoder as is"
     )
     partition_queries: int = Field(
-        default=4096, ge=1, description="queries in one file; each file is one pass over all vectors"
+        default=4096, ge=1, description="queries in one file; exact search reads all vectors once for each file"
     )
     exact_up_to: int = Field(
         default=2_000_000,
@@ -77,7 +77,7 @@ def _vectors_of(settings: DenseSettings) -> str:
 
 
 class PartitionSearcher(PartitionWorker):
-    """Searches for one partition of the queries per call."""
+    """Runs the search of one partition of the queries per call."""
 
     def __init__(
         self, artifact: Artifact, vectors: Artifact, index: dict[str, Any] | None, depth: int, threads: int

@@ -22,7 +22,7 @@ from rayrank.data.ids import PairLookup
 from rayrank.data.problems import EXAMPLES, Problems
 from rayrank.data.rows import ranks_within_query
 from rayrank.data.run_formats import Block, RunFile, files_digest, find_files
-from rayrank.runs.query_parts import answered_queries
+from rayrank.runs.query_parts import searched_queries
 
 ROWS_PER_FILE = 1_000_000
 
@@ -31,7 +31,8 @@ class FileSettings(FirstStageSettings):
     """Where the run files are. Their digest is in the key of the run, their paths are not."""
 
     paths: tuple[str, ...] = Field(
-        min_length=1, description="run files, folders or patterns: TREC, Parquet, MS MARCO's runs or top1000, or .gz"
+        min_length=1,
+        description="run files, folders or patterns, in TREC, Parquet, or MS MARCO's run or top1000 format; may be .gz",
     )
     fingerprint: str = Field(default="", description="digest of the files, filled in when a job starts")
 
@@ -47,7 +48,7 @@ class FileSettings(FirstStageSettings):
 
 
 class File(RunKind):
-    """The rows of run files, sorted by score and then by rank, for the queries that first stages answer.
+    """The rows of run files, sorted by score and then by rank, for the queries that first stages search for.
 
     All rows of a query must be in one file. In a file with ranks alone the score is the negative rank. Passages of MS
     MARCO's top1000, which has neither, are all kept whatever the depth, because MS MARCO shuffled them.
@@ -145,11 +146,11 @@ class _Writer:
     def __init__(self, run: RunInMaking, corpus: Artifact, query_ids: pa.Array, passage_ids: pa.Array) -> None:
         self._run, self._depth = run, depth_of(run.settings, run.config)
         self._query_ids, self._passage_ids = query_ids, passage_ids
-        answered, _ = answered_queries(corpus)
-        place = pc.index_in(self._query_ids, value_set=answered["query_id"].combine_chunks()).fill_null(-1).to_numpy()
-        splits = answered["split"].combine_chunks().dictionary_encode()
+        searched, _ = searched_queries(corpus)
+        place = pc.index_in(self._query_ids, value_set=searched["query_id"].combine_chunks()).fill_null(-1).to_numpy()
+        splits = searched["split"].combine_chunks().dictionary_encode()
         self._splits: list[str] = splits.dictionary.to_pylist()
-        # Queries that first stages do not answer get the code after the last split.
+        # Queries that first stages do not search for get the code after the last split.
         self._split_of = np.append(splits.indices.to_numpy(), len(self._splits))[place]
         self._file_of = np.full(len(self._query_ids), -1)
         self._paths: list[str] = []
@@ -183,7 +184,7 @@ class _Writer:
                 names = ", ".join(self._query_ids.take(missing[:EXAMPLES]).to_pylist())
                 self._note(f"{len(missing):,} of {of_split.sum():,} {split} queries have no rows, such as {names}")
         found = int(((self._file_of >= 0) & (self._split_of < len(self._splits))).sum())
-        counts = {"num_queries": found + without, "num_candidates": self.num_candidates, "num_without": without}
+        counts = {"num_queries": found + without, "num_candidates": self.num_candidates, "num_without_results": without}
         return {**counts, "findings": self._findings}
 
     def _write_part(self, split: str, rows: _Rows, positions: NDArray[np.int64]) -> None:
@@ -223,7 +224,7 @@ def _ids(corpus: Artifact) -> tuple[pa.Array, pa.Array]:
 
 
 def _parts(queries: NDArray[np.int32]) -> Iterator[slice]:
-    """Yield the rows of one file after the other: whole queries, in all about ROWS_PER_FILE rows."""
+    """Yield the rows of each output file as a slice: whole queries, about ROWS_PER_FILE rows per file."""
     begins = np.flatnonzero(np.diff(queries, prepend=-1))
     cuts = begins[np.flatnonzero(np.diff(begins // ROWS_PER_FILE, prepend=-1))].tolist()
     yield from map(slice, cuts, [*cuts[1:], len(queries)])

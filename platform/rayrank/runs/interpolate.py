@@ -51,7 +51,7 @@ class InterpolateSettings(CombinerSettings):
         return found
 
     def weights(self) -> Weights | None:
-        """Return a weight for each run, which add up to 1; None if dev decides."""
+        """Return a weight for each run, which add up to 1; None if they are tuned on dev."""
         if isinstance(self.weight, tuple):
             return tuple(weight / sum(self.weight) for weight in self.weight)
         return None if self.weight is None else (1 - self.weight, self.weight)
@@ -101,12 +101,12 @@ class Interpolate(Combiner):
 
 
 def _with_scores(settings: InterpolateSettings, config: PipelineConfig) -> list[int]:
-    """Return the places of the runs whose scores carry information."""
+    """Return the positions in `of` of the runs that have scores."""
     return [place for place, name in enumerate(settings.of) if flow.run_named(name, config)[2].has_scores]
 
 
 def _alone(settings: InterpolateSettings, among: Sequence[int]) -> Weights:
-    """Return all weight for the first run with scores."""
+    """Return the weight 1 for the first run with scores, and 0 for the others."""
     return tuple(float(place == [*among, 0][0]) for place in range(len(settings.of)))
 
 

@@ -77,7 +77,7 @@ def write_provided(config: PipelineConfig, corpus: Artifact, artifact: Artifact)
     return {
         "num_queries": len(seen) + without,
         "num_candidates": num_candidates,
-        "num_without": without,
+        "num_without_results": without,
         "problems": problems.report(),
     }
 

@@ -1,4 +1,4 @@
-"""The queries that a first stage answers, and the files that its answers become."""
+"""The queries that first stages search for, and the result files they are divided into."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from rayrank.core.artifacts import Artifact
 from rayrank.core.records import UNJUDGED
 
 
-def answered_queries(corpus: Artifact) -> tuple[pa.Table, int]:
-    """Return the queries that first stages answer (query_id, split, text), and the number left out.
+def searched_queries(corpus: Artifact) -> tuple[pa.Table, int]:
+    """Return the queries that first stages search for (query_id, split, text), and the number left out.
 
     Left out are training queries without a judgment, and queries of no split.
     """
@@ -26,7 +26,7 @@ def query_parts(corpus: Artifact, size: int) -> tuple[list[dict[str, Any]], int]
 
     A result file has a name and up to `size` queries of one split.
     """
-    queries, skipped = answered_queries(corpus)
+    queries, skipped = searched_queries(corpus)
     items: list[dict[str, Any]] = []
     for split in sorted(pc.unique(queries["split"]).to_pylist()):
         rows = queries.filter(pc.equal(queries["split"], split))

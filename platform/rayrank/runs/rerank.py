@@ -25,7 +25,9 @@ class Rerank(RunKind):
     def inputs(self, settings: RerankSettings, config: PipelineConfig) -> tuple[str, ...]:
         allowed = [name for name, stage in flow.STAGES.items() if stage.scores_pairs]
         if settings.model not in allowed:
-            raise ConfigError(f"A run's model={settings.model} cannot be used: choose one of {', '.join(allowed)}.")
+            raise ConfigError(
+                f"A run of kind rerank cannot have model={settings.model}: choose one of {', '.join(allowed)}."
+            )
         return (*flow.pair_inputs(config), settings.model)
 
     def make(self, run: RunInMaking) -> dict[str, Any]:

@@ -36,13 +36,12 @@ WARM_UP_PAIRS = 32
 """Pairs that are scored before the time is measured."""
 
 WORTH_COMPILING = 60.0
-"""Compile layers if the remaining pairs would take more seconds than this. The figure dates from FlexAttention,
-when compiling took nine seconds on a GPU and saved a sixth of the remaining time; layers that are not compiled have
-become faster since."""
+"""Compile layers if scoring the remaining pairs would take more seconds than this: compiling took nine seconds on a GPU
+and saved a sixth of the remaining time, measured with an earlier attention kernel."""
 
 
 def score(run: RunInMaking) -> dict[str, Any]:
-    """Write the candidates of a run with its model's scores and return the facts; `rank` stays the first stage's."""
+    """Write the rows of the run that `of` names with the model's scores; return the facts. `rank` stays that run's."""
     config, candidates = run.config, run.source(run.settings.of)
     items = _items(candidates, run.splits)
     start_ray()
@@ -146,10 +145,10 @@ def _whole_queries(rows: pa.Table, begins: Rows, start: int, count: int) -> pa.T
 
 def actor_pool(resources: ResourcesConfig) -> tuple[int, int, float]:
     """Return the number of actors, and the cores and GPUs of each."""
-    there = cluster_gpus()
-    gpus = resources.train_gpus if resources.train_gpus is not None else min(1.0, there)
+    num_gpus = cluster_gpus()
+    gpus = resources.train_gpus if resources.train_gpus is not None else min(1.0, num_gpus)
     nodes = node_cpus()
     if gpus:
-        return resources.score_actors or max(1, int(there)), 1, gpus
+        return resources.score_actors or max(1, int(num_gpus)), 1, gpus
     actors = resources.score_actors or len(nodes)
     return actors, max(1, min(max(nodes), sum(nodes) // actors)), 0.0

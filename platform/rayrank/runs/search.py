@@ -70,7 +70,7 @@ class Search(RunKind):
         arguments = {
             "artifact": run.artifact, "index": index, "analysis": config.index, "ranking": ranking, "threads": threads,
         }  # fmt: skip
-        totals = {"num_queries": 0, "num_candidates": 0, "num_without": 0}
+        totals = {"num_queries": 0, "num_candidates": 0, "num_without_results": 0}
         with progress(run.name, sum(len(item["query_ids"]) for item in items), "queries") as advance:
             for facts in make_missing(
                 run.artifact, items, PartitionSearcher, arguments, actors=actors, cpus=threads, label=run.name
@@ -97,7 +97,7 @@ class PartitionSearcher(PartitionWorker):
         facts = {
             "num_queries": len(item["query_ids"]),
             "num_candidates": len(found),
-            "num_without": len(item["query_ids"]) - pc.count_distinct(found["query_id"]).as_py(),
+            "num_without_results": len(item["query_ids"]) - pc.count_distinct(found["query_id"]).as_py(),
         }
         self._artifact.write_table(item["name"], found.replace_schema_metadata({FACTS: json.dumps(facts).encode()}))
         return facts

@@ -1,1 +1,4 @@
-"""The flow, one file a stage; a stage is `run(config, store) -> Artifact` and meets the others on storage only."""
+"""The stages, one file each with `run(config, store) -> Artifact`, the code they share, and the work of comparing jobs.
+
+Stages exchange data only through artifacts on storage.
+"""

@@ -40,7 +40,7 @@ def full_run(config: PipelineConfig) -> str:
 
 
 def table_one(config: PipelineConfig) -> list[RowSpec]:
-    """Return the rows of the paper's Table 1, then one for every other run; of rows that measure the same only one."""
+    """Return the rows of the paper's Table 1, then one for every other run; each measures something else."""
     first, full = config.candidates.first_stage, full_run(config)
     rows = [RowSpec(flow.title(first, config), {}, first), *_model_rows(config, full)]
     measured = {row.run for row in rows}
@@ -98,12 +98,12 @@ def run(config: PipelineConfig, store: Store, rows: Sequence[RowSpec], seeds: Se
     if not splits:
         raise DatasetError(f"The dataset {config.dataset.source} has no judged dev or test queries to measure rows on.")
     every = [seeded for row in rows for seeded in configs[row.name]]
-    wanted = [("evaluate", _for_split(split, seeded)) for seeded in every for split in splits]
+    wanted = [("evaluate", for_split(split, seeded)) for seeded in every for split in splits]
     make_all(wanted, store, parallel)
     variants = [
         Variant(
             row.name,
-            {split: [_per_query(_for_split(split, seeded), store) for seeded in configs[row.name]] for split in splits},
+            {split: [per_query(for_split(split, seeded), store) for seeded in configs[row.name]] for split in splits},
             device_seconds(configs[row.name], store),
         )
         for row in rows
@@ -124,11 +124,13 @@ def _configured(config: PipelineConfig, row: RowSpec, seed: int) -> PipelineConf
     return varied(config, {**row.changes, **run, "training.seed": seed})
 
 
-def _for_split(split: str, config: PipelineConfig) -> PipelineConfig:
+def for_split(split: str, config: PipelineConfig) -> PipelineConfig:
+    """Return the configuration of an evaluation on another split."""
     return config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"split": split})})
 
 
-def _per_query(config: PipelineConfig, store: Store) -> PerQuery:
+def per_query(config: PipelineConfig, store: Store) -> PerQuery:
+    """Return the metrics of an evaluation, query by query."""
     table = store.require("evaluate", config).read_table("per_query.parquet")
     values = {name: table[name].to_numpy() for name in table.column_names if name != "query_id"}
     return PerQuery(table["query_id"].to_pylist(), values, 0)

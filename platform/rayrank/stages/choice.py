@@ -1,4 +1,5 @@
-"""Which run is the best on dev: the first stage, a re-ranker, or a combination of both."""
+"""The run that dev chooses: the one with the highest mean if it is significantly better than the first stage, else the
+first stage."""
 
 from dataclasses import asdict
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from rayrank.reports.table import p_phrase
 
 SPLIT = "dev"
 
-SURE = 0.1
+SIGNIFICANCE_LEVEL = 0.1
 """Another run is chosen over the first stage only if a paired test gives a p value below this."""
 
 
@@ -35,7 +36,7 @@ class Choice(NamedTuple):
     def is_better(self, name: str) -> bool:
         """Return whether a run is better than the first stage, and not only by chance."""
         found = self.comparisons.get(name)
-        return found is not None and found.difference > 0 and found.p_value < SURE
+        return found is not None and found.difference > 0 and found.p_value < SIGNIFICANCE_LEVEL
 
     def facts(self) -> dict[str, Any]:
         """Return the choice as JSON."""
@@ -44,7 +45,7 @@ class Choice(NamedTuple):
     def finding(self) -> str:
         """Return a sentence about the choice."""
         figure = f"{self.name} with {self.metric} {self.means[self.name]:.4f}"
-        start = f"best on {SPLIT} ({self.num_queries:,} queries): {figure}"
+        start = f"chosen on {SPLIT} ({self.num_queries:,} queries): {figure}"
         if not self.comparisons:
             return f"{start}, the only run"
         best = max(self.comparisons, key=self.means.__getitem__)
@@ -52,11 +53,11 @@ class Choice(NamedTuple):
         margin = f"{found.difference:+.4f} over {self.first_stage}, {p_phrase(found.p_value)}"
         if self.name != self.first_stage:
             return f"{start} ({margin})"
-        return f"{start}; no other run is surely better: {best} has {self.means[best]:.4f} ({margin})"
+        return f"{start}; no other run is significantly better: {best} has {self.means[best]:.4f} ({margin})"
 
 
 def choose(config: PipelineConfig, store: Store) -> Choice | None:
-    """Compare the runs on storage on dev, and choose one; None if dev has no judgments or no first-stage run."""
+    """Choose among the runs that exist on storage; None if dev has no judgments, or the first stage no dev rows."""
     first = flow.run_named(config.candidates.first_stage, config)[0]
     if not _dev_rows(first, config, store):
         return None

@@ -40,7 +40,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
         say(f"dataset: {note}")
     problems = Problems(config.dataset)
     types = read_types(config.dataset.types_file, problems)
-    judged = read_judged(source, config.dataset.source, problems, config.dataset.holdout, types)
+    judged = read_judged(source, config.dataset, problems, types)
     # Loaded before any worker starts, so that a tokenizer that cannot be loaded is reported as one sentence.
     save_tokenizer(load_tokenizer(config.text.tokenizer), artifact)
     shards = _write_passages(config, artifact, source, problems)
@@ -54,13 +54,13 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     hidden = list(source.hidden())
     _write_judged(artifact, config.text, judged, hidden)
     if judged.num_same_text:
-        say(f"dataset: {judged.num_same_text:,} queries outside train have the same text as a training query; kept")
+        say(f"dataset: {judged.num_same_text:,} queries are kept though a training query has the same text")
     facts = {
         "num_passages": sum(num_rows(artifact, name) for name in shards),
         "shards": shards,
         "num_queries": len(judged.queries),
         "num_judgments": len(judged.judgments),
-        "num_hidden": len(hidden),
+        "num_hidden_answers": len(hidden),
         "num_same_text": judged.num_same_text,
         "num_held_out": judged.num_held_out,
         "splits": _splits(judged),

@@ -86,7 +86,7 @@ class DocumentWriter(PartitionWorker):
         if device.type == "cuda" and model.encoder.packs:
             model.encoder.bfloat16()
         self._weigh = TermWeigher(model, template)
-        # One thread uses the device; while it weighs a slice, the calls write the previous one and tokenise the next.
+        # Two calls of `make` share one device thread: while it weighs one slice, the other is written or tokenised.
         self._device = ThreadPoolExecutor(max_workers=1)
 
     def make(self, item: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def documents_of(
 ) -> tuple[list[str], dict[str, Any]]:
     """Return the document of each passage, and their counts; `weights` has one number for each piece.
 
-    A passage whose words all have weight 0 keeps its own text: without a word no query would find it.
+    A passage whose words would all occur 0 times keeps its own text: without a word no query would find it.
     """
     found = [
         weighted_text(words, weights[firsts], scale)

@@ -49,13 +49,15 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     parts = [{"name": f"counts/part-{row:05d}.parquet", "shard": shard} for row, shard in enumerate(shards)]
     counts, num_running = _counted("domain report", parts, config, corpus, artifact)
     if not len(counts):
-        raise DatasetError(f"The dataset {config.dataset.source} has no words without digits: nothing can be compared.")
+        raise DatasetError(
+            f"The dataset {config.dataset.source} has no words but those with digits, so none can be compared."
+        )
     result = compare(counts, num_running, _reference(config, corpus, artifact), settings.words)
     name = _reference_name(settings)
     report = {"reference": name, **_report(result, settings.language, num_running, len(counts))}
     artifact.write_json("report.json", report)
     _write_words(artifact, result.words)
-    facts = {"num_running_words": num_running, "num_distinct_words": len(counts), "findings": findings(result, name)}
+    facts = {"num_word_occurrences": num_running, "num_distinct_words": len(counts), "findings": findings(result, name)}
     return store.finish(artifact, config, started, facts)
 
 
@@ -70,7 +72,9 @@ def _reference(config: PipelineConfig, corpus: Artifact, artifact: Artifact) -> 
     parts = [{"name": f"reference/part-{row:05d}.parquet", "text": part} for row, part in enumerate(split)]
     counts, num_running = _counted("reference text", parts, config, corpus, artifact)
     if not len(counts):
-        raise ConfigError(f"domain.reference={file} has no words without digits: name another text, or leave it empty.")
+        raise ConfigError(
+            f"domain.reference={file} has no words but those with digits: name another text, or leave it empty."
+        )
     return reference_words(counts, num_running)
 
 
@@ -82,14 +86,14 @@ def _reference_name(settings: DomainConfig) -> str:
 def _counted(
     label: str, parts: list[dict[str, Any]], config: PipelineConfig, corpus: Artifact, artifact: Artifact
 ) -> tuple[pa.Table, int]:
-    """Count the words of all parts on the cluster; return the counts and the number of running words."""
+    """Count the words of all parts on the cluster; return the counts and the number of word occurrences."""
     arguments = {"corpus": corpus, "artifact": artifact, "language": config.domain.language}
     num_running = 0
     with progress(label, len(parts), "parts") as advance:
         for facts in make_missing(
             artifact, parts, WordCounter, arguments, actors=config.resources.readers, cpus=1, label=label
         ):
-            num_running += facts["num_running_words"]
+            num_running += facts["num_word_occurrences"]
             advance(1)
     return _add_up(artifact, [part["name"] for part in parts]), num_running
 
@@ -106,7 +110,7 @@ class WordCounter(PartitionWorker):
             words, found = count_words(texts, self._language)
             counted = add_counts([counted, words])
             num_running += found
-        facts = {"num_running_words": num_running}
+        facts = {"num_word_occurrences": num_running}
         schema = counted.schema.with_metadata({FACTS: json.dumps(facts).encode()})
         with self._artifact.create(item["name"]) as stream:
             pq.write_table(counted.cast(schema), stream, compression="zstd")
@@ -134,7 +138,7 @@ def _add_up(artifact: Artifact, names: list[str]) -> pa.Table:
 def _report(result: Comparison, language: str, num_running: int, num_distinct: int) -> dict[str, Any]:
     return {
         "language": language,
-        "num_running_words": num_running,
+        "num_word_occurrences": num_running,
         "num_distinct_words": num_distinct,
         "compared": result.compared,
         "num_differing": result.num_differing,

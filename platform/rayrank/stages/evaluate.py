@@ -74,10 +74,10 @@ def _split(settings: EvaluateConfig, corpus: Artifact) -> str:
         raise ConfigError("No split of the dataset has judgments, so no run can be measured: add judgments.")
     preferred = [name for name in ("test", "dev") if name in splits]
     if settings.split or not preferred:
-        wanted = settings.split or "test or dev"
-        raise ConfigError(
-            f"evaluate.split={wanted} has no judgments: choose one of {', '.join(splits)} with --set evaluate.split=..."
+        wanted = (
+            f"evaluate.split={settings.split} has no judgments" if settings.split else "test and dev are not judged"
         )
+        raise ConfigError(f"{wanted}: choose one of {', '.join(splits)} with --set evaluate.split=...")
     return preferred[0]
 
 
@@ -90,8 +90,8 @@ def _read_run(name: str, split: str, config: PipelineConfig, store: Store) -> pa
     files = artifact.names(split)
     if not files:
         raise ConfigError(
-            f"evaluate.split={split} has no candidates: choose another with --set evaluate.split=... or search for "
-            f"them with --set candidates.first_stage=bm25."
+            f"The run {name} has no rows in the split {split}: choose another split with --set evaluate.split=..., or "
+            f"search for candidates with --set candidates.first_stage=bm25."
         )
     return ranked(pa.concat_tables([artifact.read_table(file) for file in files]))
 

@@ -50,7 +50,7 @@ def make_checks(
     candidates = store.find("candidates", config)
     split = next((split for split in ("dev", "train") if candidates and candidates.names(split)), None)
     if candidates is None or split is None:
-        return ExportChecks(None, (), "No calibration and no golden pairs: the candidates are no longer on storage.")
+        return ExportChecks(None, (), "No calibration and no golden pairs: storage has no candidates of dev or train.")
     inputs = inputs_of(config, store, {split: islice(read_candidates(candidates, split), 1)})
     golden = _golden(inputs, inputs.data.splits[split], model, tokenizer, config, store)
     if split != "dev":
@@ -66,7 +66,7 @@ def make_checks(
 def first_stage_weight(name: str, config: PipelineConfig, store: Store) -> float | None:
     """Return the weight of the first stage's scores in the interpolation with a run, if there is one.
 
-    Endpoints normalise by minimum and maximum, so an interpolation of z-scores or ranks has no weight for them.
+    Endpoints normalise by minimum and maximum, so the weight of an interpolation of z-scores or ranks is not returned.
     """
     for other, settings in config.runs.items():
         if not isinstance(settings, InterpolateSettings) or settings.of != (name, CANDIDATES):

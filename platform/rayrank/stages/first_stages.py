@@ -30,7 +30,7 @@ from rayrank.runs.making import held_out, read_run
 from rayrank.stages.graph import make_all
 
 OUTSIDE = ("file", "provided")
-"""Kinds of runs that another system searched for: how fast, and in how many bytes, is not known here."""
+"""Kinds of runs whose search another system did; its speed and the size of its index are unknown."""
 
 
 class Comparison(NamedTuple):

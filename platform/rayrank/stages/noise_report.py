@@ -46,7 +46,7 @@ def _of_train(judgments: pa.Table) -> pa.Table:
 
 
 def _parts(scores: Artifact, scattered: bool) -> Iterator[pa.Table]:
-    """Yield the scored rows, all rows of a query in one table; files of a dataset may scatter them."""
+    """Yield the scored rows, all rows of a query in one table; a dataset's own files may separate them."""
     tables = read_run(scores, "train")
     yield from [pa.concat_tables(tables)] if scattered else tables
 

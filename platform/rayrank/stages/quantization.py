@@ -18,8 +18,8 @@ from rayrank.models.reranker import Reranker
 from rayrank.training.data import inputs_of, read_candidates
 from rayrank.training.phases.fine_tuning import dev_metric
 
-MAX_LOSS = 0.005
-"""The largest decrease of the dev metric that is accepted, about the spread between two trainings."""
+MAX_DECREASE = 0.005
+"""The largest decrease of the dev metric that is accepted, about the difference between two seeds."""
 
 
 class Quantized(NamedTuple):
@@ -54,7 +54,7 @@ class Quantized(NamedTuple):
 
 
 def quantize(model: Reranker, config: PipelineConfig, store: Store) -> Quantized:
-    """Quantize the model for `scorer.backend`; raise ConfigError if the dev metric decreases by more than MAX_LOSS."""
+    """Quantize the model for `scorer.backend`; raise ConfigError if the dev metric falls by more than MAX_DECREASE."""
     candidates, backend = store.require("candidates", config), config.scorer.backend
     graph = int8(onnx_graph(model)) if backend == "onnx-int8" else None
     original, quantized = (model, model) if graph else _bfloat16_and_fp8(model)
@@ -63,7 +63,7 @@ def quantize(model: Reranker, config: PipelineConfig, store: Store) -> Quantized
     texts, measure = inputs.texts, Measure.of(config)
     scorers = Scorer(original, texts), OnnxScorer(graph, texts) if graph else Scorer(quantized, texts)
     before, after = (dev_metric(inputs.data, dev, scorer, measure) for scorer in scorers)
-    check_loss(backend, before, after, len(dev.queries), measure.name)
+    check_decrease(backend, before, after, len(dev.queries), measure.name)
     return Quantized(backend, graph, after, before, len(dev.queries), measure.name)
 
 
@@ -75,11 +75,11 @@ def _bfloat16_and_fp8(model: Reranker) -> tuple[Reranker, Reranker]:
     return original, quantized
 
 
-def check_loss(backend: str, original: float, quantized: float, num_queries: int, metric: str) -> None:
-    """Raise ConfigError if quantization lowers the dev metric by more than MAX_LOSS."""
-    if original - quantized > MAX_LOSS:
+def check_decrease(backend: str, original: float, quantized: float, num_queries: int, metric: str) -> None:
+    """Raise ConfigError if quantization lowers the dev metric by more than MAX_DECREASE."""
+    if original - quantized > MAX_DECREASE:
         raise ConfigError(
             f"scorer.backend={backend} cannot be used: {metric} on {num_queries} dev queries falls from "
-            f"{original:.4f} to {quantized:.4f} when the model is quantized, and may fall by at most {MAX_LOSS}; set "
-            f"scorer.backend=torch."
+            f"{original:.4f} to {quantized:.4f} when the model is quantized, and may fall by at most {MAX_DECREASE}; "
+            f"set scorer.backend=torch."
         )

@@ -1,4 +1,4 @@
-"""DeepCT: a model of the weights of a passage's words, trained on the passages that answer training queries."""
+"""DeepCT: a model of the weights of a passage's words, trained on passages that are relevant to training queries."""
 
 from collections import defaultdict
 
@@ -35,34 +35,34 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
 
 
 def _examples(config: PipelineConfig, store: Store) -> pa.Table:
-    """Return the windows of all passages that answer training queries, with the targets of their words."""
+    """Return the windows of all passages that are relevant to training queries, with the targets of their words."""
     corpus = store.require("corpus", config)
     queries = _training_queries(corpus, config.dataset.relevant_from)
     tokenizer = tokenizer_of(config, store)
     encoder = PieceEncoder(tokenizer.backend_tokenizer.to_str(), ALL_PIECES)
     max_pieces, shards = template_of(config, store).query_length, corpus.manifest["shards"]
-    answers, tables, num_passages = pa.array(list(queries), pa.string()), [], 0
+    relevant_ids, tables, num_passages = pa.array(list(queries), pa.string()), [], 0
     with terms_in(config.index) as terms, progress("deepct: targets", len(shards), "shards") as advance:
         for shard in shards:
             for batch in corpus.batches(shard, ["passage_id", "text"], rows=ROWS):
-                found = batch.filter(pc.is_in(batch.column(0), value_set=answers))
-                answered = [queries[passage_id] for passage_id in found.column(0).to_pylist()]
+                found = batch.filter(pc.is_in(batch.column(0), value_set=relevant_ids))
+                query_texts = [queries[passage_id] for passage_id in found.column(0).to_pylist()]
                 texts = found.column(1).to_pylist()
-                tables.append(windows_with_targets(texts, answered, encoder, max_pieces, num_passages, terms))
+                tables.append(windows_with_targets(texts, query_texts, encoder, max_pieces, num_passages, terms))
                 num_passages += len(found)
             advance(1)
     table = pa.concat_tables(tables)
     if not len(table):
         raise DatasetError(
-            f"The dataset {config.dataset.source} has no passage that answers a training query, so DeepCT has nothing "
-            f"to learn from: it needs a train split with grades of dataset.relevant_from="
+            f"The dataset {config.dataset.source} has no passage that is relevant to a training query, so DeepCT has "
+            f"nothing to learn from: it needs a train split with grades of dataset.relevant_from="
             f"{config.dataset.relevant_from} or more."
         )
     return table
 
 
 def _training_queries(corpus: Artifact, relevant_from: int) -> dict[str, list[str]]:
-    """Return the texts of the training queries that each passage answers."""
+    """Return the texts of the training queries that each passage is relevant to."""
     queries = corpus.read_table("queries.parquet", ["query_id", "text"])
     texts = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
     judgments = relevant(corpus.read_table("judgments.parquet"), relevant_from)

@@ -13,8 +13,8 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
         return done
     # Workers load the encoder again. It is loaded here first, so that an unusable one is reported in one sentence and
     # not as a failed worker.
-    shape = load_sentence_encoder(config.dense).encoder.base.config
+    model_config = load_sentence_encoder(config.dense).encoder.base.config
     # One worker: a query is compared with the passages of its worker's share of the batch, so several workers would
     # train another model.
     resources = config.resources.model_copy(update={"train_workers": 1})
-    return train(train_dense, config.model_copy(update={"resources": resources}), store, shape=shape)
+    return train(train_dense, config.model_copy(update={"resources": resources}), store, model_config=model_config)

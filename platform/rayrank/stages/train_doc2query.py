@@ -26,11 +26,11 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     tokenizer = load_model_tokenizer(config.doc2query, corpus.local("tokenizer"))
     # Workers load the model again. It is loaded here first, so that an unusable one is reported in one sentence and
     # not as a failed worker.
-    shape = build(config.doc2query, tokenizer).base.config
+    model_config = build(config.doc2query, tokenizer).base.config
     pairs = _pairs(config, corpus, tokenizer.backend_tokenizer.to_str())
     save_tokenizer(tokenizer, artifact)
     artifact.write_table(PAIRS, pairs)
-    return train(doc2query, config, store, shape=shape)
+    return train(doc2query, config, store, model_config=model_config)
 
 
 def _pairs(config: PipelineConfig, corpus: Artifact, tokenizer: str) -> pa.Table:

@@ -36,12 +36,12 @@ class PhaseFile(Protocol):
 
 def train(
     phase: PhaseFile, config: PipelineConfig, store: Store, report: Report | None = None,
-    shape: PretrainedConfig | None = None, **facts: object,
+    model_config: PretrainedConfig | None = None, **facts: object,
 ) -> Artifact:  # fmt: skip
     """Return a training stage's artifact (model/, log.jsonl, tensorboard/); `facts` are added to its manifest.
 
-    `shape` is the config of a model that the stage has checked itself; without it the phase trains the encoder that
-    `encoder.name` names. If another process is training the same artifact, wait for it and return its result.
+    `model_config` is the config of a model that the stage has checked itself; without it the phase trains the encoder
+    that `encoder.name` names. If another process is training the same artifact, wait for it and return its result.
     """
     stage = phase.STAGE
     if done := store.find(stage, config):
@@ -50,7 +50,7 @@ def train(
     artifact = store.artifact(stage, config)
     for needed in flow.inputs(stage, config):
         store.require(needed, config)
-    shape = shape or _encoder_shape(config, reads_pairs="input" in flow.STAGES[stage].sections)
+    model_config = model_config or _encoder_config(config, reads_pairs="input" in flow.STAGES[stage].sections)
     with leased(artifact, f"training {stage}"):
         if done := store.find(stage, config):
             say(f"{stage}: the other process has finished it; its model is used")
@@ -68,7 +68,7 @@ def train(
             label=stage,
             report=report,
         )
-        save(artifact, shape, trained.weights, trained.description)
+        save(artifact, model_config, trained.weights, trained.description)
         found = [*trained.facts.get("findings", []), *_findings(stage, config.training.metric, trained.facts)]
         findings = {"findings": found} if found else {}
         store.finish(artifact, config, started, {**facts, **trained.facts, **findings})
@@ -94,7 +94,7 @@ def _findings(stage: str, metric: str, facts: dict[str, Any]) -> list[str]:
     return found
 
 
-def _encoder_shape(config: PipelineConfig, reads_pairs: bool) -> PretrainedConfig:
+def _encoder_config(config: PipelineConfig, reads_pairs: bool) -> PretrainedConfig:
     """Return the config of the encoder that `encoder.name` names."""
     # Workers load the encoder again. It is loaded here first, so that an unusable one is reported in one sentence and
     # not as a failed worker.
@@ -104,7 +104,7 @@ def _encoder_shape(config: PipelineConfig, reads_pairs: bool) -> PretrainedConfi
 
 
 def _check_fit(config: PipelineConfig, base: PreTrainedModel, reads_pairs: bool) -> None:
-    """Refuse an encoder whose vocabulary is not the corpus's, and inputs longer than it reads or the corpus stores."""
+    """Refuse an encoder with another vocabulary than the corpus, and inputs that it cannot read or the corpus lacks."""
     encoder, tokenizer = config.encoder.name, config.text.tokenizer
     vocabulary = load_tokenizer(tokenizer).get_vocab()
     own = _vocabulary_of(encoder) if encoder != tokenizer else None
@@ -114,8 +114,8 @@ def _check_fit(config: PipelineConfig, base: PreTrainedModel, reads_pairs: bool)
             f"in both."
         )
     texts, inputs = config.text, config.input
-    # The endpoint truncates texts by `input` alone. With these checks, an input with a query of full length is as long
-    # in training as there; with a shorter query, the endpoint may read more of a passage than the corpus stores.
+    # The endpoint truncates texts by `input` alone. With these checks, training and endpoint read equally much of a
+    # passage whose query has full length; with a shorter query the endpoint may read more than the corpus stores.
     if inputs.query_length > texts.query_pieces:
         raise ConfigError(
             f"input.query_length={inputs.query_length} cannot be used: the corpus keeps text.query_pieces="

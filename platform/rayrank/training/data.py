@@ -53,14 +53,14 @@ class Split:
         return Split(self.queries[indices], positives, candidates, grades)
 
     def sample(self, most: int | None) -> "Split":
-        """Return at most so many queries, taken at even steps; all of them if `most` is None."""
+        """Return the split with at most `most` queries, evenly spaced; with all of them if `most` is None."""
         count = len(self.queries)
         return self if most is None or most >= count else self.take(np.arange(most) * count // most)
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Texts as ids, and the splits as rows into them."""
+    """Texts as word-piece ids, and the splits as row numbers of these texts."""
 
     query_ids: pa.Array
     passage_ids: pa.Array

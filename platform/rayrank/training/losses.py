@@ -15,8 +15,8 @@ def pointwise(logits: Tensor, labels: Tensor) -> Tensor:
 def listwise(scores: Tensor, labels: Tensor) -> Tensor:
     """Mean negative log likelihood of the positives, normalised over their list (formulas 8 and 9).
 
-    `scores` and `labels` are (lists, length); a label is the grade of a positive, 0 for a negative and -1 for padding.
-    Positives of a list are weighted by their grades. Each list counts the same, however many positives it has.
+    `scores` and `labels` are (lists, length); a label is the weight of a positive, 0 for a negative and -1 for padding.
+    Each list counts the same, however many positives it has.
     """
     scores = scores.float().masked_fill(labels < 0, -torch.inf)
     negative_log = torch.logsumexp(scores, dim=1, keepdim=True) - scores

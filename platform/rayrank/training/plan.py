@@ -1,4 +1,5 @@
-"""How many steps a phase takes, in batches of which size, and after which of them it is measured and saved."""
+"""The plan of a phase: its batch size, its number of steps, and after which of them dev is measured and a checkpoint
+saved."""
 
 import math
 from dataclasses import dataclass
@@ -11,12 +12,13 @@ MOST_EPOCHS = 30
 """The most epochs that `min_steps` may lead to when there is little data; `epochs` itself may be higher."""
 
 MEASUREMENTS = 8
-"""Dev measurements of a phase that repeats little data: after each of its short epochs they would take too long."""
+"""Number of dev measurements of a phase that got more epochs to reach `min_steps`; measuring after each of its short
+epochs would take too long."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings that the data led to, and at which steps, counted from 1, the loop logs, measures and saves."""
+    """The settings for the number of examples, and at which steps, counted from 1, the loop logs, measures and saves."""
 
     config: PhaseConfig
     per_epoch: int
@@ -26,7 +28,7 @@ class Plan:
 
     @classmethod
     def of(cls, num_examples: int, config: PhaseConfig, evaluations: int = 1, save_every: int = 500) -> "Plan":
-        """Plan a phase: with fewer than `min_steps` steps its batches become smaller, and then its epochs more."""
+        """Plan a phase: if it would have fewer than `min_steps` steps, reduce the batch size, then add epochs."""
         scaled = scaled_to(num_examples, config)
         per_epoch = math.ceil(num_examples / scaled.batch_size)
         num_steps = int(min(per_epoch * scaled.epochs, config.max_steps or math.inf))
@@ -62,10 +64,10 @@ class Plan:
 
 
 def scaled_to(num_examples: int, config: PhaseConfig) -> PhaseConfig:
-    """Return the settings for so many examples: the given ones if they lead to `min_steps` steps or more.
+    """Return the settings for `num_examples` examples: the given ones if they lead to `min_steps` steps or more.
 
     Otherwise the batch is halved until they do, but not below `smallest_batch`; the learning rate falls with the square
-    root of the batch size. If that is not enough, the epochs become more.
+    root of the batch size. If that is not enough, epochs are added.
     """
 
     def num_steps(batch: int) -> int:

@@ -71,7 +71,8 @@ class _AtomicFile(io.BytesIO):
 class _Trainer(ray.train.torch.TorchTrainer):
     """Ray Train without the process that it starts for Ray datasets: phases read their examples from storage.
 
-    The method is not part of Ray's interface. If a version of Ray does not call it, that process is started again.
+    `_create_default_callbacks` is not part of Ray's public interface. A version of Ray that does not call it starts
+    that process as usual.
     """
 
     def _create_default_callbacks(self) -> list[Any]:

@@ -73,8 +73,8 @@ class TrainStep:
         except torch.OutOfMemoryError:
             if self._graphs is None or not self._graphs.has_tried_capture:
                 raise
-        # The optimiser has had its memory since the first step, so what ran out of memory came before it, and this step
-        # has not changed the weights.
+        # AdamW allocates its state in the first step, before any graph is captured. So the allocation that failed came
+        # before `optimizer.step()`, and this step has not changed the weights.
         logger.warning("There is not enough memory for CUDA graphs; training continues without them.")
         self._uses_graphs, self._graphs = False, None
         self._optimizer.zero_grad()

@@ -3,7 +3,7 @@
 import pytest
 
 from rayrank.core.records import Judgment, Query
-from rayrank.data.holdout import MOST, HeldOut, hold_out
+from rayrank.data.holdout import MOST, HeldOut, hold_out, keep_some
 
 
 def _judged(queries: list[Query]) -> list[Judgment]:
@@ -70,3 +70,29 @@ def test_queries_that_are_added_later_keep_those_held_out_before() -> None:
 
 def test_a_large_dataset_loses_a_thousand_queries_at_most() -> None:
     assert hold_out(_train(20_000), _judged(_train(20_000)), 0.2).num_queries == MOST
+
+
+def _kept(count: int, wanted: int, seed: int = 0) -> set[str]:
+    queries, judgments = keep_some(_train(count), _judged(_train(count)), wanted, seed)
+    assert {row.query_id for row in judgments} == {query.query_id for query in queries}
+    return {query.query_id for query in queries}
+
+
+def test_some_training_queries_are_kept_and_a_larger_number_keeps_the_same_ones() -> None:
+    fewer, more = _kept(100, 25), _kept(100, 50)
+    assert (len(fewer), len(more)) == (25, 50)
+    assert fewer < more
+
+
+def test_another_seed_keeps_other_training_queries() -> None:
+    assert _kept(100, 25) != _kept(100, 25, seed=1)
+
+
+def test_a_number_above_that_of_the_training_queries_keeps_all() -> None:
+    assert len(_kept(10, 100)) == 10
+
+
+def test_only_judged_training_queries_are_left_out() -> None:
+    others = [Query("d", "a dev query", "dev"), Query("u", "an unjudged query", "train")]
+    queries, _ = keep_some([*_train(10), *others], _judged([*_train(10), others[0]]), 2, 0)
+    assert [query.query_id for query in queries][2:] == ["d", "u"]

@@ -38,10 +38,11 @@ def read(
     queries: list[Query | Malformed],
     judgments: list[Judgment | Malformed],
     types: dict[str, str] | None = None,
-    **decisions: str,
+    **settings: str | int,
 ) -> tuple[Judged, dict[str, int]]:
-    problems = Problems(DatasetConfig.model_validate({"source": "mine", **decisions}))
-    judged = read_judged(Listed(queries, judgments), "mine", problems, types=types)
+    dataset = DatasetConfig.model_validate({"source": "mine", "holdout": 0.0, **settings})
+    problems = Problems(dataset)
+    judged = read_judged(Listed(queries, judgments), dataset, problems, types or {})
     return judged, {kind: entry["count"] for kind, entry in problems.report().items()}
 
 

@@ -9,7 +9,7 @@ import pytest
 from rayrank.core.config import DatasetConfig
 from rayrank.core.errors import DatasetError, ProblemsFound
 from rayrank.core.records import Judgment, Malformed, Passage, Query
-from rayrank.data.judged import read_judged
+from rayrank.data.judged import Judged, read_judged
 from rayrank.data.problems import Problems
 from rayrank.data.sources import fingerprint, json_array
 from rayrank.data.sources.msmarco_qa import MsMarcoQa
@@ -118,8 +118,9 @@ def test_a_bad_row_names_its_own_file(tmp_path: Path) -> None:
         )
 
 
-def problems(**decisions: str) -> Problems:
-    return Problems(DatasetConfig.model_validate({"source": "msmarco-qa:mine", **decisions}))
+def read(source: MsMarcoQa, **decisions: str) -> Judged:
+    dataset = DatasetConfig.model_validate({"source": "msmarco-qa:mine", **decisions})
+    return read_judged(source, dataset, Problems(dataset), {})
 
 
 def test_a_query_in_the_files_of_two_splits_is_shared(tmp_path: Path) -> None:
@@ -127,15 +128,15 @@ def test_a_query_in_the_files_of_two_splits_is_shared(tmp_path: Path) -> None:
     write(tmp_path / "dev.json", json.dumps([row(2), row(3)]))
     source = MsMarcoQa(str(tmp_path))
     with pytest.raises(ProblemsFound, match=r"1 query in several splits \(2 in dev and train\).*on_shared=skip"):
-        read_judged(source, "mine", problems())
-    judged = read_judged(source, "mine", problems(on_shared="skip"))
+        read(source)
+    judged = read(source, on_shared="skip")
     assert {query.query_id: query.split for query in judged.queries} == {"1": "train", "2": "dev", "3": "dev"}
 
 
 def test_a_file_of_train_alone_gets_a_dev_split(tmp_path: Path) -> None:
     found = [row(number) | {"query": f"question {number}"} for number in range(20)]
     source = write(tmp_path / "train.jsonl", "\n".join(map(json.dumps, found)))
-    judged = read_judged(source, "mine", problems(), holdout=0.2)
+    judged = read(source)
     splits = [query.split for query in judged.queries]
     assert (splits.count("train"), splits.count("dev")) == (16, 4)
     assert [judgment.split for judgment in judged.judgments].count("dev") == 4

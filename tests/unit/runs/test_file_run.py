@@ -45,7 +45,7 @@ def test_scores_and_order_are_kept_and_rows_go_to_their_splits(tmp_path: Path) -
     assert read(run, "train") == {"t0": {"p4": -3.0}}
     assert run.names("unjudged") == []
     manifest = run.manifest
-    assert [manifest[name] for name in ("num_queries", "num_candidates", "num_without")] == [3, 5, 0]
+    assert [manifest[name] for name in ("num_queries", "num_candidates", "num_without_results")] == [3, 5, 0]
     assert (manifest["findings"], manifest["problems"]) == ([], {})
 
 
@@ -89,7 +89,7 @@ def test_queries_without_rows_are_counted_and_named(tmp_path: Path) -> None:
     run = made(tmp_path, "d0 Q0 p1 1 2.0 x\n")
 
     # t1 has no judgment, so nothing needs its candidates; and the file has no rows of train at all.
-    assert run.manifest["num_without"] == 1
+    assert run.manifest["num_without_results"] == 1
     assert run.manifest["findings"] == ["mine: 1 of 2 dev queries have no rows, such as d1"]
 
 

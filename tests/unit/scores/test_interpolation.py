@@ -1,4 +1,4 @@
-"""Scores of several runs interpolated: normalised within each query, weighted as is best on dev."""
+"""Scores of several runs interpolated: normalised within each query, with the weights that are best on dev."""
 
 import numpy as np
 import pyarrow as pa

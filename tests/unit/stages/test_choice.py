@@ -44,7 +44,7 @@ def test_the_best_run_is_chosen_with_its_margin(tmp_path: Path) -> None:
     assert (choice.name, choice.first_stage, choice.num_queries) == ("fused", "bm25", QUERIES)
     assert choice.means == pytest.approx({"bm25": 0.6, "pointwise": 0.8, "drbert": 0.9, "fused": 1.0})
     assert choice.finding() == (
-        f"best on dev ({QUERIES} queries): fused with MRR@10 1.0000 (+0.4000 over bm25, "
+        f"chosen on dev ({QUERIES} queries): fused with MRR@10 1.0000 (+0.4000 over bm25, "
         f"p = {choice.comparisons['fused'].p_value:.3f})"
     )
 
@@ -54,7 +54,7 @@ def test_a_run_that_is_not_surely_better_leaves_the_first_stage_chosen(tmp_path:
     choice = choose(CONFIG, storage(tmp_path, {"bm25": 0.2, "drbert": drbert}))
     assert choice
     assert choice.name == "bm25"
-    assert "; no other run is surely better: drbert has 0." in choice.finding()
+    assert "; no other run is significantly better: drbert has 0." in choice.finding()
 
 
 def test_without_dev_judgments_nothing_is_chosen(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_the_model_of_the_chosen_run_is_exported(tmp_path: Path, runs: dict[str,
 
 def test_a_model_no_better_than_its_first_stage_is_exported_only_by_force(tmp_path: Path) -> None:
     store = storage(tmp_path, {"bm25": 0.5, "pointwise": 0.9, "drbert": 0.3, "fused": 0.5})
-    with pytest.raises(ConfigError, match=r"drbert is not exported: best on dev .*pointwise.* with --force"):
+    with pytest.raises(ConfigError, match=r"drbert is not exported: chosen on dev .*pointwise.* with --force"):
         chosen_model("drbert", False, CONFIG, store)
     assert chosen_model("drbert", True, CONFIG, store)[0] == "drbert"
     assert chosen_model(None, False, CONFIG, store)[0] == "pointwise"

@@ -31,7 +31,7 @@ def test_the_parts_of_a_reference_text_add_up_to_all_of_its_words(name: str, tmp
     parts = [{"name": f"reference/{row}.parquet", "text": part} for row, part in enumerate(split_bytes(str(file), 500))]
     assert (len(parts) > 3) == (name == "books.txt")
 
-    running = sum(counter.make(part)["num_running_words"] for part in parts)
+    running = sum(counter.make(part)["num_word_occurrences"] for part in parts)
 
     tokens = [token for line in LINES for token in wordfreq.tokenize(line, "en")]
     counts = _add_up(artifact, [str(part["name"]) for part in parts])

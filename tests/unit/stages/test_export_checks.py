@@ -174,4 +174,4 @@ def test_without_candidates_there_are_neither_golden_pairs_nor_a_calibration(
     found = make_checks("drbert", model, tokenizer, CONFIG, Store(str(tmp_path)))
 
     assert (found.calibration, found.golden) == (None, ())
-    assert "the candidates are no longer on storage" in found.finding
+    assert "storage has no candidates of dev or train" in found.finding

@@ -72,7 +72,7 @@ class Examples(NamedTuple):
     """For each piece of the windows its word's query-term recall, or `NO_WORD`."""
 
 
-class Weighted(NamedTuple):
+class TermWeightBatch(NamedTuple):
     """Windows as the model reads them, and the target at each position."""
 
     inputs: PaddedBatch | PackedBatch
@@ -134,13 +134,13 @@ class DeepCt:
         # The stream of epoch 0 has chosen the held-out passages.
         return generator(self._seed, STAGE, epoch + 1, EPOCH_ORDER).permutation(self.train)
 
-    def prepare(self, model: nn.Module, examples: Any) -> Weighted:
+    def prepare(self, model: nn.Module, examples: Any) -> TermWeightBatch:
         """Return examples collated on the model's device, packed on a GPU if the encoder supports packing."""
         device = next(model.parameters()).device
         batch = self.batch(examples, packed=device.type == "cuda" and plain_model(model).encoder.packs)
-        return Weighted(batch.inputs.to(device), batch.targets.to(device, non_blocking=True))
+        return TermWeightBatch(batch.inputs.to(device), batch.targets.to(device, non_blocking=True))
 
-    def batch(self, examples: Any, packed: bool) -> Weighted:
+    def batch(self, examples: Any, packed: bool) -> TermWeightBatch:
         """Return examples as a padded batch or as a packed row, on the CPU."""
         rows = np.asarray(examples, np.int64)
         inputs = batch_of(self._inputs, rows, self._template, packed)
@@ -151,9 +151,9 @@ class DeepCt:
             targets[: len(found)] = found
         else:
             targets[inputs.attention_mask.bool()] = found
-        return Weighted(inputs, targets)
+        return TermWeightBatch(inputs, targets)
 
-    def loss(self, model: nn.Module, prepared: Weighted) -> tuple[Tensor, Tensor]:
+    def loss(self, model: nn.Module, prepared: TermWeightBatch) -> tuple[Tensor, Tensor]:
         """Return the loss, and the weight at each position, NaN where no word begins."""
         weights: Tensor = model(prepared.inputs)
         expected = prepared.inputs.num_inputs * len(self._train_words) / len(self.train)

@@ -48,7 +48,7 @@ def start(config: PipelineConfig, store: Store) -> tuple[QueryWriter, "QueryWrit
     return model, QueryWriting(passages, queries, pairs["query"].to_numpy(), template, chosen, config.training.seed)
 
 
-class Written(NamedTuple):
+class QueryBatch(NamedTuple):
     """Encoder inputs (passages), decoder inputs (queries), and the pieces that the decoder has to predict."""
 
     inputs: PaddedBatch
@@ -86,7 +86,7 @@ class QueryWriting:
         rng = generator(self._seed, PHASE, epoch + 1, 0)
         return by_length(self.train, self._passages.lengths(self.train), self._config.batch_size, rng)
 
-    def prepare(self, model: nn.Module, examples: Any) -> Written:
+    def prepare(self, model: nn.Module, examples: Any) -> QueryBatch:
         """Return pairs collated on the model's device."""
         rows, device = np.asarray(examples, np.int64), next(model.parameters()).device
         passages, queries = (
@@ -94,9 +94,9 @@ class QueryWriting:
         )
         labels = queries.ids.masked_fill(queries.attention_mask == 0, IGNORED)
         labels[:, : len(self._template.prompt)] = IGNORED
-        return Written(passages, queries.ids[:, :-1], labels[:, 1:])
+        return QueryBatch(passages, queries.ids[:, :-1], labels[:, 1:])
 
-    def loss(self, model: nn.Module, prepared: Written) -> tuple[Tensor, Tensor]:
+    def loss(self, model: nn.Module, prepared: QueryBatch) -> tuple[Tensor, Tensor]:
         """Return the loss, and the logits of each query's first piece.
 
         These logits depend on the passage alone: if they are equal for all passages, the model ignores the passages.

@@ -115,7 +115,7 @@ class FineTuning:
 
 
 PairScores = Callable[[Rows, Rows], NDArray[np.float32]]
-"""From query rows and passage rows to the score of each pair."""
+"""A function from query rows and passage rows to the score of each pair."""
 
 
 def dev_metric(data: TrainingData, split: Split, scorer: PairScores, measure: Measure) -> float:

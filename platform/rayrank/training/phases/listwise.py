@@ -77,7 +77,7 @@ class LabelledLists(NamedTuple):
 
     inputs: PackedBatch | PairGroups
     labels: Tensor
-    """(lists, length): the grade of a positive, 0 for a negative, -1 for padding."""
+    """(lists, length): the grade of a positive (1 if all have the same), 0 for a negative, -1 for padding."""
     pair_indices: Tensor
     """(lists, length): the index of each passage's pair in `inputs`; that of any pair for padding."""
 

@@ -46,7 +46,8 @@ wrong second half comes from another passage."""
 
 SPLIT, IS_NEXT, OTHER, OTHER_SPLIT, ROUND = range(5)
 """Columns of an example's random numbers: where the passage is split, whether the second half is its own, the passage
-and the split of a wrong second half, and the rounding of the number of masked pieces. Three per position follow."""
+and the split of a wrong second half, and the rounding of the number of masked pieces. Three more for each position
+choose the masked positions, the kind of replacement, and the piece that replaces."""
 
 MASKED_STEP = 64
 """The masked pieces of a packed batch are padded to a multiple of this, so that few shapes of batches occur."""

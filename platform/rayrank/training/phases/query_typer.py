@@ -51,7 +51,7 @@ def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "QueryTyping"
     return model, QueryTyping(questions, labels, batch_size=size, pad_id=template.pad_id, seed=seed)
 
 
-class Typed(NamedTuple):
+class TypedQuestions(NamedTuple):
     """Questions and the numbers of their types."""
 
     inputs: PaddedBatch
@@ -80,13 +80,13 @@ class QueryTyping:
         rng = generator(self._seed, STAGE, epoch + 1, 0)
         return by_length(self.train, self._questions.lengths(self.train), self._batch_size, rng)
 
-    def prepare(self, model: nn.Module, examples: list[int]) -> Typed:
+    def prepare(self, model: nn.Module, examples: list[int]) -> TypedQuestions:
         """Return examples collated on the model's device."""
         rows, device = np.array(examples, np.int64), next(model.parameters()).device
         inputs = batch_of(self._questions, rows, self._pad_id).to(device)
-        return Typed(inputs, torch.from_numpy(self._labels[rows]).to(device))
+        return TypedQuestions(inputs, torch.from_numpy(self._labels[rows]).to(device))
 
-    def loss(self, model: nn.Module, prepared: Typed) -> tuple[Tensor, Tensor]:
+    def loss(self, model: nn.Module, prepared: TypedQuestions) -> tuple[Tensor, Tensor]:
         """Return the loss of the types, and the logits of each question."""
         logits: Tensor = model(prepared.inputs)
         return losses.query_types(logits, prepared.labels), logits

@@ -1,0 +1,48 @@
+"""Measure how good the re-ranker is after training on few and on many judged queries.
+
+Every number of --queries, and all queries, go through the whole flow with each seed; seeds differ in the queries that
+are drawn. The report has the first stage, every run that ranks its candidates, and the run that dev chose.
+"""
+
+from typing import Any
+
+from jobs.entry import Arguments, parser, run_task
+from rayrank.core.artifacts import Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError
+
+SIZES = [25, 100, 400, 1600]
+
+
+def check(arguments: Arguments) -> None:
+    """Raise ConfigError for options that cannot be used."""
+    for name in ("seeds", "parallel"):
+        if getattr(arguments, name) < 1:
+            raise ConfigError(f"--{name} {getattr(arguments, name)} cannot be used: it must be at least 1.")
+    if small := [size for size in arguments.queries if size < 2]:
+        raise ConfigError(f"--queries {small[0]} cannot be used: at least 2 are needed, one to train and one for dev.")
+
+
+def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
+    """Make the curve, write it as JSON, Markdown and PNG, and return it as text."""
+    from jobs.report_folder import write_report
+    from rayrank.reports import learning_curve as report
+    from rayrank.reports.learning_curve_plot import learning_curve_png
+    from rayrank.stages import learning_curve
+
+    check(arguments)
+    seeds = [config.training.seed + number for number in range(arguments.seeds)]
+    curve, key = learning_curve.run(config, store, arguments.queries, seeds, arguments.parallel)
+    files = {"curve.md": report.markdown(curve).encode(), "curve.png": learning_curve_png(curve)}
+    return write_report(store, ("learning_curve", key), {"curve": curve.to_json()}, files, report.plain(curve))
+
+
+if __name__ == "__main__":
+    options = parser(__doc__)
+    options.add_argument(
+        "--queries", type=int, nargs="+", default=SIZES, metavar="N", help=f"training queries; default: {SIZES}, all"
+    )
+    options.add_argument("--seeds", type=int, default=1, help="trainings per number, with seeds from training.seed on")
+    options.add_argument("--parallel", type=int, default=1, help="maximum number of stages made at once")
+    arguments = options.parse_args()
+    run_task(arguments, lambda config, store: run(arguments, config, store), lambda config: check(arguments))
