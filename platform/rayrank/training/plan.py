@@ -18,7 +18,7 @@ epochs would take too long."""
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings for the number of examples, and at which steps, counted from 1, the loop logs, measures and saves."""
+    """The settings for the number of examples, and the steps, counted from 1, to log, measure and save at."""
 
     config: PhaseConfig
     per_epoch: int
