@@ -1,16 +1,22 @@
 # Two commands do everything on a fresh machine: make demo, make test.
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 READY := .venv/.ready
+READY_TO_TEST := .venv/.ready-to-test
 
 .PHONY: install demo test test-all check clean
 
 install: $(READY)
 
-# Runs again when one of the two files changes.
+# Both run again when one of the two files changes.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) -e '.[irds]'
+	touch $@
+
+$(READY_TO_TEST): $(READY)
+	$(PIP) -e '.[dev]'
 	touch $@
 
 demo: $(READY)
@@ -19,15 +25,15 @@ demo: $(READY)
 # Two processes share the tests, longest first; then one process runs the tests that measure time.
 TOGETHER := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 ALONE := $(BIN)/python -m pytest
-test: $(READY)
+test: $(READY_TO_TEST)
 	$(TOGETHER) -m "not timed and not slow"
 	$(ALONE) -m "timed and not slow"
 
-test-all: $(READY)
+test-all: $(READY_TO_TEST)
 	$(TOGETHER) -m "not timed"
 	$(ALONE) -m timed
 
-check: $(READY)
+check: $(READY_TO_TEST)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -61,22 +61,27 @@ Work = Callable[[Store, str], None]
 """The work of a job, started once its command line is checked; takes the storage and the path of the log."""
 
 
-Measured = Callable[[PipelineConfig, Store], dict[str, Any]]
-"""Measures what a job has made, prints it, and returns facts for the summary."""
+Conclude = Callable[[dict[str, Any], PipelineConfig, Store], dict[str, Any]]
+"""From the summary of a job's stages to more facts for it, which it prints."""
 
 
 def run_job(
-    arguments: Arguments, stages: Sequence[str] | Plan, extra: Sequence[str] = (), after: Measured | None = None
-) -> None:
-    """Make stages in order and print the summary; a user's mistake is printed as one sentence, with exit status 2."""
+    arguments: Arguments, stages: Sequence[str] | Plan, extra: Sequence[str] = (), conclude: Conclude | None = None,
+    is_long: bool = False,
+) -> None:  # fmt: skip
+    """Make stages in order and print the summary; a user's mistake is printed as one sentence, with exit status 2.
+
+    A long job says what each stage found when the stage ends, and leaves the summary to `conclude`.
+    """
 
     def prepare(config: PipelineConfig) -> Work:
         plan = stages(config) if callable(stages) else [(stage, config) for stage in stages]
 
         def work(store: Store, log_file: str) -> None:
-            summary = _run_stages(plan, store, log_file)
-            if after:
-                summary = {**summary, **after(config, store)}
+            summary = _run_stages(plan, store, log_file, is_long)
+            if conclude:
+                with redirect_stdout(sys.__stdout__):
+                    summary = {**summary, **conclude(summary, config, store)}
             _write_json(arguments.json, summary)
 
         return work
@@ -132,18 +137,24 @@ def _attempt(arguments: Arguments, prepare: Callable[[PipelineConfig], Work], ex
         sys.exit(130)
 
 
-def _run_stages(plan: Sequence[tuple[str, PipelineConfig]], store: Store, log_file: str) -> dict[str, Any]:
+def _run_stages(
+    plan: Sequence[tuple[str, PipelineConfig]], store: Store, log_file: str, is_long: bool
+) -> dict[str, Any]:  # fmt: skip
     # Imported late: these modules load Ray and SciPy, which takes seconds, and a wrong option is reported before.
-    from jobs.summary import show, summarise
+    from jobs.summary import show, stage_facts, stage_line, summarise
     from rayrank.stages.make import make
 
     results: list[tuple[str, Artifact, bool]] = []
     for name, config in plan:
         reused = store.find(name, config) is not None
         results.append((flow.node(name, config), make(name, config, store), reused))
+        if is_long:
+            facts = stage_facts(*results[-1])
+            say("\n".join([stage_line(facts), *facts.get("findings", [])]))
     summary = summarise(results, log_file)
-    with redirect_stdout(sys.__stdout__):
-        show(summary)
+    if not is_long:
+        with redirect_stdout(sys.__stdout__):
+            show(summary)
     return summary
 
 

@@ -1,14 +1,17 @@
 """Run the whole flow, from a dataset to a re-ranker compared with its first stage; artifacts that exist are reused."""
 
+import hashlib
+import json
 import shlex
 from functools import partial
 from typing import Any
 
 from jobs.entry import Arguments, parser, run_job
 from rayrank.core import flow
-from rayrank.core.artifacts import Store
+from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
-from rayrank.core.progress import say
+
+REPORT = "report.md"
 
 
 def whole(config: PipelineConfig) -> list[tuple[str, PipelineConfig]]:
@@ -27,22 +30,28 @@ def whole(config: PipelineConfig) -> list[tuple[str, PipelineConfig]]:
     return [(node, each) for (node, _), each in wanted.items()]
 
 
-def next_steps(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
-    """Say which run dev chose and how to serve it, and return the choice."""
-    # Imported late: it loads SciPy, which takes a second, and a wrong option is reported before.
+def conclude(
+    arguments: Arguments, summary: dict[str, Any], config: PipelineConfig, store: Store
+) -> dict[str, Any]:  # fmt: skip
+    """Print what was built, how good it is, where the report is and how to serve the run that dev chose."""
+    # Imported late: they load SciPy, which takes a second, and a wrong option is reported before.
+    from jobs.summary import pipeline_markdown, show_pipeline
     from rayrank.stages.choice import choose
 
     choice = choose(config, store)
-    if choice is None:
-        say("\n".join(["next, to serve it:", *serving(arguments)]))
-        return {}
-    lines = [choice.finding()]
-    if choice.name == choice.first_stage:
+    about_choice = "no run was chosen: dev has no judgments" if choice is None else choice.finding()
+    paths = json.dumps([fact["path"] for fact in summary["stages"]])
+    report = Artifact(store.root, "pipeline", hashlib.sha256(paths.encode()).hexdigest()[:16])
+    with report.create(REPORT) as stream:
+        stream.write(pipeline_markdown(summary, about_choice).encode())
+    lines = [about_choice, f"report: {report.url}/{REPORT}"]
+    if choice is not None and choice.name == choice.first_stage:
         lines.append("to get a better re-ranker: more judged training queries, or a larger encoder (encoder.name)")
     else:
-        lines += ["next, to serve it:", *serving(arguments)]
-    say("\n".join(lines))
-    return {"choice": choice.facts()}
+        first, second = serving(arguments)
+        lines += [f"serve it: {first}", f"          {second}"]
+    show_pipeline(summary, lines)
+    return {"report": f"{report.url}/{REPORT}", **({"choice": choice.facts()} if choice else {})}
 
 
 def serving(arguments: Arguments) -> list[str]:
@@ -61,4 +70,4 @@ if __name__ == "__main__":
     if arguments.until:
         run_job(arguments, lambda config: [(node, config) for node in flow.plan(arguments.until, config)])
     else:
-        run_job(arguments, whole, after=partial(next_steps, arguments))
+        run_job(arguments, whole, conclude=partial(conclude, arguments), is_long=True)

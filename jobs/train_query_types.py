@@ -1,7 +1,5 @@
 """Train the classifier of query types on labelled questions, and compare it with the rules on other questions."""
 
-import sys
-from contextlib import redirect_stdout
 from dataclasses import asdict
 from typing import Any
 
@@ -45,10 +43,9 @@ def show(figures: dict[str, Any], file: str) -> None:
         Row(RULES, "accuracy", Interval(**figures[RULES])),
         Row(TRAINED, "accuracy", Interval(**figures[TRAINED]), Comparison(**figures["comparison"])),
     ]
-    with redirect_stdout(sys.__stdout__):
-        console = Console()
-        console.print(metrics_table(rows, RULES).plain())
-        console.print(f"{figures['num_questions']:,} questions of {file}", soft_wrap=True, markup=False)
+    console = Console()
+    console.print(metrics_table(rows, RULES).plain())
+    console.print(f"{figures['num_questions']:,} questions of {file}", soft_wrap=True, markup=False)
 
 
 def main(arguments: Arguments) -> None:
@@ -61,14 +58,14 @@ def main(arguments: Arguments) -> None:
         test.extend(read_labelled(arguments.test, "--test") if arguments.test else [])
         return [("query_typer", config)]
 
-    def after(config: PipelineConfig, store: Store) -> dict[str, Any]:
+    def conclude(summary: dict[str, Any], config: PipelineConfig, store: Store) -> dict[str, Any]:
         if not test:
             return {}
         figures = measure(test, config, store)
         show(figures, arguments.test)
         return {"test": figures}
 
-    run_job(arguments, plan, extra, after)
+    run_job(arguments, plan, extra, conclude)
 
 
 if __name__ == "__main__":

@@ -27,9 +27,9 @@ class MetricsTable:
     lines: list[list[str]]
     num_names: int = 2
 
-    def plain(self) -> rich.table.Table:
+    def plain(self, boxed: bool = True) -> rich.table.Table:
         """Return the table for a terminal."""
-        table = rich.table.Table()
+        table = rich.table.Table() if boxed else rich.table.Table(box=None, pad_edge=False)
         for index, title in enumerate(self.header):
             table.add_column(title, justify="left" if index < self.num_names else "right")
         for line in self.lines:

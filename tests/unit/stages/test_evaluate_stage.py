@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs.summary import _headline, summarise
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.overrides import build
@@ -46,16 +45,6 @@ def test_the_selecting_metric_is_added_and_binary_metrics_count_relevant_grades(
     # The passages of grade 2 and more are at ranks 2 and 3.
     assert figures["MRR@10"]["mean"] == pytest.approx((1 / 2 + 1 / 3) / 2)
     assert made.read_table("per_query.parquet").column_names == ["query_id", "nDCG@2", *METRICS]
-
-
-def test_the_summary_ends_with_the_selecting_metric(tmp_path: Path) -> None:
-    config = build("demo", assignments=["training.metric=nDCG@2", "evaluate.baseline=bm25"])
-    made = evaluate.run(config, storage(tmp_path, config))
-
-    (fact,) = summarise([("evaluate", made, False)], "log")["stages"]
-
-    mean = fact["evaluation"]["metrics"]["nDCG@2"]["mean"]
-    assert _headline([fact["evaluation"]] * 2).startswith(f"nDCG@2: bm25 {mean:.4f} -> bm25 {mean:.4f} (+0.0000")
 
 
 def test_the_usual_metrics_come_in_the_usual_order(tmp_path: Path) -> None:
