@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -60,21 +58,6 @@ def test_lists_lack_candidates_above_the_threshold_but_keep_every_positive(
     assert sizes(kept["dev"]) == sizes(whole["dev"])
 
 
-def test_dev_held_out_of_train_keeps_all_its_candidates(halfway: PipelineConfig, trained: Path, tmp_path: Path) -> None:
-    shutil.copytree(trained, tmp_path / "storage")
-    (file,) = tmp_path.glob("storage/corpus/*/judgments.parquet")
-    judgments = pq.read_table(file)
-    pq.write_table(judgments.filter(pc.equal(judgments["split"], "train")), file)
-    store = Store(str(tmp_path / "storage"))
-
-    phases = start_pointwise(halfway, store)[1], start_listwise(halfway, store)[1]
-
-    before, after = (phase.inputs.data.splits for phase in phases)
-    assert len(after["dev"].queries)
-    assert np.array_equal(after["dev"].candidates.values, before["dev"].candidates.values)
-    assert sizes(after["train"]) < sizes(before["train"])
-
-
 def test_the_phases_measure_dev_by_the_metric_and_the_grade_of_the_configuration(
     config: PipelineConfig, trained: Path
 ) -> None:
@@ -87,7 +70,7 @@ def test_the_phases_measure_dev_by_the_metric_and_the_grade_of_the_configuration
 
 def test_a_fresh_head_is_not_the_difference_of_the_pointwise_classes(config: PipelineConfig, trained: Path) -> None:
     store = Store(str(trained))
-    pointwise = load_reranker(store.require("pointwise", config), config.strm, np.ones(30_522, np.int8))
+    pointwise = load_reranker(store.require("pointwise", config), config.strm, np.zeros(30_522, np.int8))
     heads = []
     for head in ("difference", "fresh"):
         heads.append(start_listwise(apply(config.model_dump(), {"listwise.head": head}), store)[0].head.weight)
