@@ -39,6 +39,7 @@ def store_queries(store: Store, config: PipelineConfig) -> None:
     store.finish(corpus, config, time.monotonic(), {})
 
 
+@pytest.mark.slow
 def test_the_classifier_types_held_out_questions_and_a_corpus(
     ray_cluster: None, config: PipelineConfig, shared_data: Path, tmp_path: Path
 ) -> None:
