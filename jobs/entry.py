@@ -62,7 +62,7 @@ Work = Callable[[Store, str], None]
 
 
 Conclude = Callable[[dict[str, Any], PipelineConfig, Store], dict[str, Any]]
-"""From the summary of a job's stages to more facts for it, which it prints."""
+"""Takes the summary of a job's stages, prints the job's conclusion, and returns facts to add to the summary."""
 
 
 def run_job(

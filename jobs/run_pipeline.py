@@ -39,7 +39,11 @@ def conclude(
     from rayrank.stages.choice import choose
 
     choice = choose(config, store)
-    about_choice = "no run was chosen: dev has no judgments" if choice is None else choice.finding()
+    about_choice = (
+        "no run was chosen: dev has no judgments, or the first stage found nothing for it"
+        if choice is None
+        else choice.finding()
+    )
     paths = json.dumps([fact["path"] for fact in summary["stages"]])
     report = Artifact(store.root, "pipeline", hashlib.sha256(paths.encode()).hexdigest()[:16])
     with report.create(REPORT) as stream:

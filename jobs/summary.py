@@ -94,7 +94,10 @@ def pipeline_markdown(summary: dict[str, Any], conclusion: str) -> str:
     evaluations = _evaluations(summary)
     stages = MetricsTable(
         ["stage", "seconds", "counts", "artifact"],
-        [[fact["stage"], _made(fact), ", ".join(_counts(fact)), fact["path"]] for fact in summary["stages"]],
+        [
+            [fact["stage"], f"{fact['seconds']:.1f}", ", ".join(_counts(fact)), fact["path"]]
+            for fact in summary["stages"]
+        ],
         num_names=4,
     )
     parts = ["# Pipeline", conclusion, "## Runs", _metrics(evaluations).markdown(), _about_queries(evaluations[-1])]

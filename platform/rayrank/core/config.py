@@ -82,9 +82,11 @@ class DatasetConfig(Section):
         description="share of the training queries, at most 1,000 of them, that become dev if there is no dev split",
     )
     train_queries: int | None = Field(
-        default=None, ge=2, description="judged training queries that are kept; the others are left out; default all"
+        default=None,
+        ge=2,
+        description="training queries whose judgments are kept; the others become unjudged; default all",
     )
-    train_seed: int = Field(default=0, description="which training queries are kept, if not all are")
+    train_seed: int = Field(default=0, description="chooses the training queries whose judgments are kept")
     part_bytes: int = Field(default=64 << 20, ge=64, description="bytes of a corpus file that are read as one part")
     relevant_from: int = Field(
         default=1, ge=1, description="lowest grade that counts as relevant; nDCG uses the grades themselves"

@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from typing import NamedTuple
 
-from rayrank.core.records import Judgment, Query
+from rayrank.core.records import UNJUDGED, Judgment, Query
 
 MOST = 1000
 """At most so many queries are held out: more would make the choice of a model hardly more certain."""
@@ -27,8 +27,8 @@ def hold_out(queries: list[Query], judgments: list[Judgment], share: float) -> H
     measure memory.
     """
     judged = {split: {row.query_id for row in judgments if row.split == split} for split in ("train", "dev")}
-    wanted = min(MOST, round(share * len(judged["train"])))
-    if judged["dev"] or not wanted:
+    wanted = min(MOST, max(1, round(share * len(judged["train"]))))
+    if judged["dev"] or not share:
         return HeldOut(queries, judgments, 0)
     groups: dict[str, list[str]] = defaultdict(list)
     for query in queries:
@@ -49,11 +49,14 @@ def hold_out(queries: list[Query], judgments: list[Judgment], share: float) -> H
 def keep_some(
     queries: list[Query], judgments: list[Judgment], wanted: int, seed: int
 ) -> tuple[list[Query], list[Judgment]]:
-    """Keep that many judged training queries and leave the others out; a larger number keeps the same ones and more."""
+    """Keep the judgments of that many training queries; the other judged training queries become unjudged.
+
+    A larger number keeps the same queries and more.
+    """
     judged = {row.query_id for row in judgments if row.split == "train"}
     left_out = set(sorted(judged, key=lambda query_id: _hash(f"{seed} {query_id}"))[wanted:])
     return (
-        [query for query in queries if query.query_id not in left_out],
+        [query._replace(split=UNJUDGED) if query.query_id in left_out else query for query in queries],
         [row for row in judgments if row.query_id not in left_out],
     )
 

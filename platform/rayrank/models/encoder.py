@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -97,7 +97,7 @@ class Encoder(nn.Module):
     def cls_states(self, batch: PaddedBatch | PackedBatch) -> Tensor:
         """Return the last layer's (inputs, hidden) states at each input's first position, [CLS].
 
-        After its attention the last layer computes only these positions, except in ModernBERT.
+        After its attention the last layer computes only these positions, if the architecture names what comes after.
         """
         self._cls_positions = batch.first_positions()
         try:
@@ -172,6 +172,15 @@ class Encoder(nn.Module):
             allowed = padded_mask(ids, layout.present, self.words, self.strm.representative)
         masks = PaddedMasks(layout.present, allowed, self._scaled_bias())
         return PackedTrainingMasks(layout, masks, FlashAttention.over(batch))
+
+    def bfloat16(self) -> Self:
+        """Cast the weights to bfloat16, but not the frequencies of rotary embeddings: rounded, they move positions."""
+        rotary = part(self.base, "rotary_emb")
+        exact = {} if rotary is None else {name: buffer.clone() for name, buffer in rotary.named_buffers()}
+        super().bfloat16()
+        for name, buffer in exact.items():
+            rotary.register_buffer(name, buffer, persistent=False)
+        return self
 
     def compile_for_training(self) -> None:
         """Compile the layers for packed rows of all lengths."""

@@ -65,12 +65,17 @@ class PretrainingModel(nn.Module):
 
     @torch.no_grad()
     def copy_heads(self, source: PreTrainedModel) -> None:
-        """Copy the heads of a checkpoint, except the decoder weights, which are the encoder's word embeddings."""
+        """Copy the heads of a checkpoint, as far as it has them, except the decoder weights.
+
+        Those are the encoder's word embeddings.
+        """
         names = architecture(source.config).language_head
-        for own, theirs in ((self.transform.dense, names.dense), (self.transform.LayerNorm, names.norm)):
-            # ModernBERT has no biases here, and the new ones are zero.
-            own.load_state_dict(part(source, theirs).state_dict(), strict=False)
-        self.bias.copy_(part(source, names.bias))
+        for own, path in ((self.transform.dense, names.dense), (self.transform.LayerNorm, names.norm)):
+            if (theirs := part(source, path)) is not None:
+                # ModernBERT has no biases here, and the new ones are zero.
+                own.load_state_dict(theirs.state_dict(), strict=False)
+        if (bias := part(source, names.bias)) is not None:
+            self.bias.copy_(bias)
         if (pooler := part(source.base_model, "pooler")) is not None:
             self.pooler.load_state_dict(pooler.state_dict())
         if (next_sentence := part(source, "cls.seq_relationship")) is not None:

@@ -86,10 +86,10 @@ def caption(curve: LearningCurve) -> str:
         if below
         else "The chosen run is nowhere significantly below its first stage."
     )
-    num_seeds = max(row.num_seeds for row in first.rows)
     return (
-        f"{curve.split} split; {num_seeds} seeds, each with its own training queries, averaged query by query; seeds: "
-        f"the lowest and the highest mean. Intervals by bootstrap over queries; p: paired test, two-sided. {verdict}"
+        f"{curve.split} split. Each seed draws its own training queries, up to all of them. Seeds are averaged query "
+        f"by query; their column has the lowest and the highest mean. Intervals by bootstrap over queries; p: paired "
+        f"test, two-sided. {verdict}"
     )
 
 

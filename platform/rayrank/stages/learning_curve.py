@@ -41,8 +41,8 @@ def measured_split(config: PipelineConfig, store: Store) -> str:
     judged = [name for name in ("test", "dev") if facts["splits"].get(name, {}).get("num_judgments")]
     if "dev" not in judged:
         raise DatasetError(
-            f"The dataset {config.dataset.source} has no judged dev queries to choose a run with: set dataset.holdout "
-            f"above 0."
+            f"The dataset {config.dataset.source} has no judged dev queries to choose a run with, and none can be "
+            f"held out of train: it needs judged training queries and dataset.holdout above 0."
         )
     if judged == ["dev"] and facts["num_held_out"]:
         raise DatasetError(

@@ -74,8 +74,10 @@ def test_a_large_dataset_loses_a_thousand_queries_at_most() -> None:
 
 def _kept(count: int, wanted: int, seed: int = 0) -> set[str]:
     queries, judgments = keep_some(_train(count), _judged(_train(count)), wanted, seed)
-    assert {row.query_id for row in judgments} == {query.query_id for query in queries}
-    return {query.query_id for query in queries}
+    kept = {query.query_id for query in queries if query.split == "train"}
+    assert {row.query_id for row in judgments} == kept
+    assert len(queries) == count
+    return kept
 
 
 def test_some_training_queries_are_kept_and_a_larger_number_keeps_the_same_ones() -> None:
@@ -92,7 +94,13 @@ def test_a_number_above_that_of_the_training_queries_keeps_all() -> None:
     assert len(_kept(10, 100)) == 10
 
 
-def test_only_judged_training_queries_are_left_out() -> None:
-    others = [Query("d", "a dev query", "dev"), Query("u", "an unjudged query", "train")]
-    queries, _ = keep_some([*_train(10), *others], _judged([*_train(10), others[0]]), 2, 0)
-    assert [query.query_id for query in queries][2:] == ["d", "u"]
+def test_queries_of_other_splits_keep_their_judgments() -> None:
+    others = [Query("d", "a dev query", "dev"), Query("u", "an unjudged query", "unjudged")]
+    queries, judgments = keep_some([*_train(10), *others], _judged([*_train(10), others[0]]), 2, 0)
+    assert queries[-2:] == others
+    assert judgments[-1].query_id == "d"
+
+
+def test_at_least_one_of_few_training_queries_is_held_out() -> None:
+    assert hold_out(_train(2), _judged(_train(2)), 0.2).num_queries == 1
+    assert hold_out(_train(1), _judged(_train(1)), 0.2).num_queries == 0

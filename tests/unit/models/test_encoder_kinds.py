@@ -219,3 +219,13 @@ def test_in_bfloat16_packed_and_padded_batches_agree_within_its_precision(saved:
         found.append(torch.cat([logits.flatten(), *(weight.grad.flatten() for weight in model.parameters())]))
 
     assert torch.cosine_similarity(*found, dim=0) > 0.99
+
+
+def test_rotary_frequencies_stay_exact_in_bfloat16(saved: Saved) -> None:
+    encoder = saved.encoder().bfloat16()
+
+    assert {weight.dtype for weight in encoder.parameters()} == {torch.bfloat16}
+    rotary = getattr(encoder.base, "rotary_emb", None)
+    assert (rotary is not None) == (saved.kind == "ModernBERT")
+    for buffer in () if rotary is None else rotary.buffers():
+        assert buffer.dtype == torch.float32
