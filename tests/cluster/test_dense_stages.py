@@ -53,7 +53,7 @@ def test_trained_and_approximate_dense_search_work_from_an_empty_storage(ray_clu
 def test_a_job_killed_while_embedding_makes_only_the_missing_files_afterwards(
     joining: dict[str, str], tmp_path: Path
 ) -> None:
-    job = "jobs.run_pipeline --until embeddings --set dataset.demo.subjects=60 --set dense.partition_texts=2"
+    job = "jobs.run_pipeline --until embeddings --set dataset.demo.subjects=60 --set dense.partition_texts=6"
     small = f"--set dense.length=64 --set dense.encoder={encoder()}"
     command = [sys.executable, "-m", *job.split(), *small.split(), "--storage", str(tmp_path)]
 

@@ -62,7 +62,6 @@ def reference(
         pytest.param("vaswani", Bm25(0.9, 0.4, 1000), IndexConfig(), marks=pytest.mark.slow),
         ("cacm", Bm25(1.2, 0.75, 50), IndexConfig(stemmer="krovetz", stopwords="none")),
         ("cacm", Bm25(1.2, 0.75, 50, Rm3(8, 5, 0.6)), IndexConfig()),
-        pytest.param("cacm", Bm25(0.9, 0.4, 50), IndexConfig(stemmer="none"), marks=pytest.mark.slow),
     ],
 )
 def test_scores_and_order_equal_pyserinis_own_searcher(
