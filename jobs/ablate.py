@@ -8,7 +8,7 @@ Rows share artifacts where their settings agree. A row of your own changes setti
 
 from typing import TYPE_CHECKING, Any
 
-from jobs.entry import Arguments, parser, run_task
+from jobs.entry import Arguments, add_repeat_options, parser, run_task, seeds_of
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
@@ -31,9 +31,7 @@ def chosen(arguments: Arguments, config: PipelineConfig) -> tuple[list["RowSpec"
     """Return the rows and the seeds that the options ask for; raises ConfigError for unusable options."""
     from rayrank.stages import ablation
 
-    for name in ("seeds", "parallel"):
-        if getattr(arguments, name) < 1:
-            raise ConfigError(f"--{name} {getattr(arguments, name)} cannot be used: it must be at least 1.")
+    seeds = seeds_of(arguments, config)
     rows = ablation.table_one(config)
     known, full = [row.name for row in rows], ablation.full_run(config)
     if unknown := set(arguments.only or known).difference(known):
@@ -47,7 +45,6 @@ def chosen(arguments: Arguments, config: PipelineConfig) -> tuple[list["RowSpec"
                 f"--seeds."
             )
         rows.append(ablation.RowSpec(name, changes, changes.pop("evaluate.run", full)))
-    seeds = [config.training.seed + number for number in range(arguments.seeds)]
     ablation.digest(config, rows, seeds)  # validates the settings of every row
     return rows, seeds
 
@@ -72,9 +69,8 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
 
 if __name__ == "__main__":
     options = parser(__doc__)
-    options.add_argument("--seeds", type=int, default=1, help="trainings per row, with seeds from training.seed on")
+    add_repeat_options(options, "row")
     options.add_argument("--only", action="append", metavar="ROW", help="this row of the paper, and the full model")
     options.add_argument("--row", action="append", default=[], metavar="'NAME: KEY=VALUE ...'", help="your own row")
-    options.add_argument("--parallel", type=int, default=1, help="maximum number of stages made at once")
     arguments = options.parse_args()
     run_task(arguments, lambda config, store: run(arguments, config, store), lambda config: chosen(arguments, config))

@@ -17,7 +17,7 @@ from typing import Any
 from rayrank.core import flow, overrides
 from rayrank.core.artifacts import Artifact, Store, check_root
 from rayrank.core.config import PipelineConfig
-from rayrank.core.errors import RayrankError, StorageError
+from rayrank.core.errors import ConfigError, RayrankError, StorageError
 from rayrank.core.presets import PRESETS
 from rayrank.core.progress import keep_screen, say, screen
 from rayrank.data.digests import digested
@@ -38,6 +38,22 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     options.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as in candidates.depth=100")
     options.add_argument("--json", metavar="FILE", help="also write the summary to this file")
     return options
+
+
+def add_repeat_options(options: argparse.ArgumentParser, repeated: str) -> None:
+    """Add the options of jobs that train the same thing with several seeds."""
+    options.add_argument(
+        "--seeds", type=int, default=1, help=f"trainings per {repeated}, with seeds from training.seed on"
+    )
+    options.add_argument("--parallel", type=int, default=1, help="maximum number of stages made at once")
+
+
+def seeds_of(arguments: Arguments, config: PipelineConfig) -> list[int]:
+    """Return the seeds that --seeds asks for; raises ConfigError if --seeds or --parallel cannot be used."""
+    for name in ("seeds", "parallel"):
+        if getattr(arguments, name) < 1:
+            raise ConfigError(f"--{name} {getattr(arguments, name)} cannot be used: it must be at least 1.")
+    return [config.training.seed + number for number in range(arguments.seeds)]
 
 
 def assignment(key: str, value: str) -> str:

@@ -6,7 +6,7 @@ are drawn. The report has the first stage, every run that ranks its candidates, 
 
 from typing import Any
 
-from jobs.entry import Arguments, parser, run_task
+from jobs.entry import Arguments, add_repeat_options, parser, run_task, seeds_of
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
@@ -14,13 +14,11 @@ from rayrank.core.errors import ConfigError
 SIZES = [25, 100, 400, 1600]
 
 
-def check(arguments: Arguments) -> None:
-    """Raise ConfigError for options that cannot be used."""
-    for name in ("seeds", "parallel"):
-        if getattr(arguments, name) < 1:
-            raise ConfigError(f"--{name} {getattr(arguments, name)} cannot be used: it must be at least 1.")
+def checked_seeds(arguments: Arguments, config: PipelineConfig) -> list[int]:
+    """Return the seeds that --seeds asks for; raises ConfigError for unusable options."""
     if small := [size for size in arguments.queries if size < 2]:
         raise ConfigError(f"--queries {small[0]} cannot be used: at least 2 are needed, one to train and one for dev.")
+    return seeds_of(arguments, config)
 
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
@@ -30,8 +28,7 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
     from rayrank.reports.learning_curve_plot import learning_curve_png
     from rayrank.stages import learning_curve
 
-    check(arguments)
-    seeds = [config.training.seed + number for number in range(arguments.seeds)]
+    seeds = checked_seeds(arguments, config)
     curve, key = learning_curve.run(config, store, arguments.queries, seeds, arguments.parallel)
     files = {"curve.md": report.markdown(curve).encode(), "curve.png": learning_curve_png(curve)}
     return write_report(store, ("learning_curve", key), {"curve": curve.to_json()}, files, report.plain(curve))
@@ -42,7 +39,8 @@ if __name__ == "__main__":
     options.add_argument(
         "--queries", type=int, nargs="+", default=SIZES, metavar="N", help=f"training queries; default: {SIZES}, all"
     )
-    options.add_argument("--seeds", type=int, default=1, help="trainings per number, with seeds from training.seed on")
-    options.add_argument("--parallel", type=int, default=1, help="maximum number of stages made at once")
+    add_repeat_options(options, "number of queries")
     arguments = options.parse_args()
-    run_task(arguments, lambda config, store: run(arguments, config, store), lambda config: check(arguments))
+    run_task(
+        arguments, lambda config, store: run(arguments, config, store), lambda config: checked_seeds(arguments, config)
+    )

@@ -1,14 +1,12 @@
 """Run the whole flow, from a dataset to a re-ranker compared with its first stage; artifacts that exist are reused."""
 
-import hashlib
-import json
 import shlex
 from functools import partial
 from typing import Any
 
 from jobs.entry import Arguments, parser, run_job
 from rayrank.core import flow
-from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.artifacts import Artifact, Store, report_key
 from rayrank.core.config import PipelineConfig
 
 REPORT = "report.md"
@@ -44,8 +42,7 @@ def conclude(
         if choice is None
         else choice.finding()
     )
-    paths = json.dumps([fact["path"] for fact in summary["stages"]])
-    report = Artifact(store.root, "pipeline", hashlib.sha256(paths.encode()).hexdigest()[:16])
+    report = Artifact(store.root, "pipeline", report_key([fact["path"] for fact in summary["stages"]]))
     with report.create(REPORT) as stream:
         stream.write(pipeline_markdown(summary, about_choice).encode())
     lines = [about_choice, f"report: {report.url}/{REPORT}"]

@@ -1,7 +1,5 @@
 """The results of a sweep: best.yaml, trials.parquet, plots, and an HTML report of all of them."""
 
-import hashlib
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +12,7 @@ from optuna.study import Study
 from rich.table import Table
 
 from rayrank.core import flow
-from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.artifacts import Artifact, Store, report_key
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import as_file
@@ -229,4 +227,4 @@ def sweep_folder(space: Space, config: PipelineConfig, cost: bool, store: Store)
         if key in DIGESTS and isinstance(dimension, CategoricalDistribution):
             # The key depends on the files of a folder, not only on its name.
             parts.append([flow.key("listwise", varied(config, {key: value})) for value in dimension.choices])
-    return Artifact(store.root, "sweeps", hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16])
+    return Artifact(store.root, "sweeps", report_key(parts))

@@ -1,6 +1,7 @@
 """Results on storage: content-addressed folders whose manifest is written last. Only this module builds paths."""
 
 import errno
+import hashlib
 import json
 import subprocess
 import time
@@ -23,6 +24,11 @@ from rayrank.core.copies import local_copy
 from rayrank.core.errors import MissingArtifact, StorageError
 
 MANIFEST = "manifest.json"
+
+
+def report_key(parts: object) -> str:
+    """Return the key of a report's folder: a digest of what the report depends on, given as a JSON value."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

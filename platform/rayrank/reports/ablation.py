@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
+from rayrank.core.config import EvaluateConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.measure.metrics import PerQuery
 from rayrank.measure.significance import Comparison, Interval, compare, holm, mean_interval
@@ -33,6 +34,11 @@ class Procedure:
     resamples: int = 10_000
     seed: int = 13
     level: float = 0.95
+
+    @classmethod
+    def of(cls, settings: EvaluateConfig) -> "Procedure":
+        """Return the procedure that a configuration asks for."""
+        return cls(test=settings.test, resamples=settings.resamples, seed=settings.seed)
 
 
 PROCEDURE = Procedure()

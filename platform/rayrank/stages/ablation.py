@@ -1,14 +1,12 @@
 """Ablation (Table 1 of the paper): how much each part of DR-BERT contributes; rows share artifacts where they can."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 
 from rayrank.core import flow
-from rayrank.core.artifacts import Store
+from rayrank.core.artifacts import Store, report_key
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.data.digests import varied
@@ -108,15 +106,14 @@ def run(config: PipelineConfig, store: Store, rows: Sequence[RowSpec], seeds: Se
         )
         for row in rows
     ]
-    settings = config.evaluate
-    procedure = Procedure(test=settings.test, resamples=settings.resamples, seed=settings.seed)
-    return ablate(variants, flow.title(full_run(config), config), _slices(config, store), procedure)
+    reference = flow.title(full_run(config), config)
+    return ablate(variants, reference, _slices(config, store), Procedure.of(config.evaluate))
 
 
 def digest(config: PipelineConfig, rows: Sequence[RowSpec], seeds: Sequence[int]) -> str:
     """Return the name of the table's folder, a digest of the rows' names and the keys of their evaluations."""
     keys = [[row.name, [flow.key("evaluate", _configured(config, row, seed)) for seed in seeds]] for row in rows]
-    return hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]
+    return report_key(keys)
 
 
 def _configured(config: PipelineConfig, row: RowSpec, seed: int) -> PipelineConfig:

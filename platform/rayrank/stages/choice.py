@@ -65,8 +65,7 @@ def choose(config: PipelineConfig, store: Store) -> Choice | None:
     qrels = judgments.filter(pc.equal(judgments["split"], SPLIT))
     if not len(qrels):
         return None
-    names = [first, *(name for name in flow.used_runs(config) if not flow.is_first_stage(name, config))]
-    tables = {name: rows for name in names if (rows := _dev_rows(name, config, store))}
+    tables = {name: rows for name in compared_runs(config) if (rows := _dev_rows(name, config, store))}
     values = {name: Measure.of(config).values(qrels, ranked(pa.concat_tables(rows))) for name, rows in tables.items()}
     settings = config.evaluate
     comparisons = {
@@ -78,6 +77,12 @@ def choose(config: PipelineConfig, store: Store) -> Choice | None:
     choice = Choice(first, first, Measure.of(config).name, len(values[first]), means, comparisons)
     best = max(means, key=means.__getitem__)
     return choice._replace(name=best) if choice.is_better(best) else choice
+
+
+def compared_runs(config: PipelineConfig) -> list[str]:
+    """Return the first stage, then every run that ranks its candidates."""
+    first = flow.run_named(config.candidates.first_stage, config)[0]
+    return [first, *(name for name in flow.used_runs(config) if not flow.is_first_stage(name, config))]
 
 
 def _dev_rows(name: str, config: PipelineConfig, store: Store) -> list[pa.Table]:

@@ -1,7 +1,5 @@
 """First stages compared: makes those that are missing, and measures them and the rankers of their candidates."""
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import NamedTuple
@@ -10,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayrank.core import flow
-from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.artifacts import Artifact, Store, report_key
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.core.records import CANDIDATES
@@ -51,8 +49,7 @@ class Comparison(NamedTuple):
 
     @property
     def procedure(self) -> Procedure:
-        settings = self.config.evaluate
-        return Procedure(test=settings.test, resamples=settings.resamples, seed=settings.seed)
+        return Procedure.of(self.config.evaluate)
 
     @property
     def digest(self) -> str:
@@ -60,7 +57,7 @@ class Comparison(NamedTuple):
         runs = [*((name, name) for name in self.names), *self.rankers]
         keys = [[*pair, flow.key(flow.run_node(pair[1], self.config), self.config)] for pair in runs]
         identity = [keys, self.splits, self.reference, asdict(self.procedure)]
-        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
+        return report_key(identity)
 
 
 def prepare(config: PipelineConfig, store: Store, names: Sequence[str] = (), split: str = "") -> Comparison:

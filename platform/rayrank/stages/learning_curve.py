@@ -1,18 +1,16 @@
 """Learning curve: the whole flow after training on few and on many judged queries, several seeds of each."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 
 from rayrank.core import flow
-from rayrank.core.artifacts import Store
+from rayrank.core.artifacts import Store, report_key
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.data.digests import varied
 from rayrank.reports.ablation import Procedure, Variant, ablate
 from rayrank.reports.learning_curve import CHOSEN, LearningCurve, Point
 from rayrank.stages.ablation import for_split, per_query
-from rayrank.stages.choice import choose
+from rayrank.stages.choice import choose, compared_runs
 from rayrank.stages.graph import make_all
 
 
@@ -28,11 +26,11 @@ def run(
     drawn = sorted({size for size in sizes if size < total})
     configs = {size: [_drawing(config, size, seed) for seed in seeds] for size in drawn}
     configs[total] = [varied(config, {"training.seed": seed}) for seed in seeds]
-    wanted = [("evaluate", _measuring(name, split, each)) for each in _all(configs) for name in _runs(each)]
+    wanted = [("evaluate", _measuring(name, split, each)) for each in _all(configs) for name in compared_runs(each)]
     make_all(wanted, store, parallel)
     points = [_point(size, found, split, store) for size, found in configs.items()]
     keys = [flow.key(node, each) for node, each in wanted]
-    return LearningCurve(split, points), hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]
+    return LearningCurve(split, points), report_key(keys)
 
 
 def measured_split(config: PipelineConfig, store: Store) -> str:
@@ -68,25 +66,18 @@ def _drawing(config: PipelineConfig, size: int, seed: int) -> PipelineConfig:
     return varied(config, {"dataset.train_queries": size, "dataset.train_seed": seed, "training.seed": seed})
 
 
-def _runs(config: PipelineConfig) -> list[str]:
-    """Return the first stage, then every run that ranks its candidates."""
-    first = flow.run_named(config.candidates.first_stage, config)[0]
-    return [first, *(name for name in flow.used_runs(config) if not flow.is_first_stage(name, config))]
-
-
 def _measuring(name: str, split: str, config: PipelineConfig) -> PipelineConfig:
     return for_split(split, varied(config, {"evaluate.run": name, "evaluate.baseline": ""}))
 
 
 def _point(size: int, configs: Sequence[PipelineConfig], split: str, store: Store) -> Point:
     chosen = [_chosen(config, store) for config in configs]
-    names = _runs(configs[0])
+    names = compared_runs(configs[0])
     runs = {name: [per_query(_measuring(name, split, config), store) for config in configs] for name in names}
     titles = {name: flow.title(name, configs[0]) for name in names}
     variants = [Variant(titles[name], {split: runs[name]}) for name in names]
     variants.append(Variant(CHOSEN, {split: [runs[name][seed] for seed, name in enumerate(chosen)]}))
-    settings = configs[0].evaluate
-    procedure = Procedure(test=settings.test, resamples=settings.resamples, seed=settings.seed)
+    procedure = Procedure.of(configs[0].evaluate)
     return Point(size, [titles[name] for name in chosen], ablate(variants, titles[names[0]], procedure=procedure))
 
 
