@@ -80,15 +80,9 @@ def test_the_readmes_submit_command_runs_the_pipeline_under_token_authentication
     command = readme_command()
     command[command.index("--address") + 1] = head
     command[command.index("--storage") + 1] = str(tmp_path / "storage")
-    command += [
-        "--set",
-        "dataset.demo.subjects=40",
-        "--set",
-        "training.dev_queries=5",
-        "--set",
-        "pretrain.enabled=false",
-    ]
-    command += [part for phase in PHASES for part in ("--set", f"{phase}.max_steps=2")]
+    less = ["dataset.demo.subjects=40", "candidates.depth=10", "encoder.layers=1", "training.dev_queries=5"]
+    less += ["pretrain.enabled=false", *(f"{phase}.max_steps=2" for phase in PHASES)]
+    command += [part for setting in less for part in ("--set", setting)]
     command += ["--json", str(tmp_path / "summary.json")]
 
     done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True)

@@ -59,7 +59,6 @@ def reference(
 @pytest.mark.parametrize(
     ("name", "first", "settings"),
     [
-        pytest.param("vaswani", Bm25(0.9, 0.4, 1000), IndexConfig(), marks=pytest.mark.slow),
         ("cacm", Bm25(1.2, 0.75, 50), IndexConfig(stemmer="krovetz", stopwords="none")),
         ("cacm", Bm25(1.2, 0.75, 50, Rm3(8, 5, 0.6)), IndexConfig()),
     ],

@@ -16,16 +16,14 @@ from tests.processes import below, kill_whole, of_those
 
 from .conftest import FORKS, UNHURRIED, command
 
-JOBS = {"pretrain": "pretrain", "pointwise": "train_pointwise", "listwise": "train_listwise"}
 
-
-def weights(storage: Path, stage: str) -> dict[str, torch.Tensor]:
-    (file,) = storage.glob(f"{stage}/*/model/model.safetensors")
+def weights(storage: Path) -> dict[str, torch.Tensor]:
+    (file,) = storage.glob("pointwise/*/model/model.safetensors")
     return safetensors.torch.load_file(file)
 
 
-def log_lines(storage: Path, stage: str) -> list[dict[str, float]]:
-    (file,) = storage.glob(f"{stage}/*/log.jsonl")
+def log_lines(storage: Path) -> list[dict[str, float]]:
+    (file,) = storage.glob("pointwise/*/log.jsonl")
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
@@ -35,65 +33,67 @@ def kill_worker(process: subprocess.Popen[str]) -> None:
     of_those(workers, lambda worker: worker.kill())
 
 
-def broken_off(
-    stage: str, storage: Path, trained: Path, kill: Callable[[subprocess.Popen[str]], None], *more: str
-) -> subprocess.Popen[str]:
-    """Start a phase on a copy of what it needs, and kill once its first checkpoint is there and its end is not."""
+def untrained(trained: Path, storage: Path) -> None:
     shutil.copytree(trained, storage)
-    for later in list(JOBS)[list(JOBS).index(stage) :]:
-        shutil.rmtree(storage / later)
-    process = subprocess.Popen(command(JOBS[stage], storage, *more), env=UNHURRIED, text=True, stderr=subprocess.PIPE)
+    for phase in ("pointwise", "listwise"):
+        shutil.rmtree(storage / phase)
+
+
+def broken_off(
+    storage: Path, trained: Path, kill: Callable[[subprocess.Popen[str]], None], *more: str
+) -> subprocess.Popen[str]:
+    """Start the pointwise phase, and kill once its first checkpoint is there and its end is not."""
+    untrained(trained, storage)
+    order = command("train_pointwise", storage, *more)
+    process = subprocess.Popen(order, env=UNHURRIED, text=True, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 180
     # Ray Train writes this once it counts on a checkpoint.
-    while not list(storage.glob(f"{stage}/*/checkpoints/checkpoint_manager_snapshot.json")):
+    while not list(storage.glob("pointwise/*/checkpoints/checkpoint_manager_snapshot.json")):
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.01)
     kill(process)
-    assert not list(storage.glob(f"{stage}/*/manifest.json"))
+    assert not list(storage.glob("pointwise/*/manifest.json"))
     return process
 
 
-def assert_same_end(stage: str, storage: Path, trained: Path) -> None:
-    expected = weights(trained, stage)
-    assert expected.keys() == weights(storage, stage).keys()
-    for name, tensor in weights(storage, stage).items():
+def assert_same_end(storage: Path, trained: Path) -> None:
+    expected = weights(trained)
+    assert expected.keys() == weights(storage).keys()
+    for name, tensor in weights(storage).items():
         assert torch.equal(tensor, expected[name]), name
-    columns = [
-        [(line["step"], line["loss"], line["dev"]) for line in log_lines(place, stage)] for place in (storage, trained)
-    ]
+    columns = [[(line["step"], line["loss"], line["dev"]) for line in log_lines(place)] for place in (storage, trained)]
     assert columns[0] == columns[1]
 
 
-# The listwise phase resumes in the test of a killed sweep.
-@pytest.mark.parametrize("stage", [pytest.param("pretrain", marks=pytest.mark.slow), "pointwise"])
+# The listwise phase resumes in the test of a killed sweep; all three phases resume in tests/unit/training.
 def test_a_killed_worker_is_replaced_and_the_weights_equal_those_of_an_uninterrupted_training(
-    stage: str, trained: Path, tmp_path: Path
+    trained: Path, tmp_path: Path
 ) -> None:
-    process = broken_off(stage, tmp_path / "storage", trained, kill_worker)
+    process = broken_off(tmp_path / "storage", trained, kill_worker)
 
     _, said = process.communicate(timeout=300)
 
     assert process.returncode == 0, said
-    assert re.search(rf"{stage}: resuming from the checkpoint at step [123]0", said), said
-    assert_same_end(stage, tmp_path / "storage", trained)
+    assert re.search(r"pointwise: resuming from the checkpoint at step [123]0", said), said
+    assert_same_end(tmp_path / "storage", trained)
 
 
 @pytest.mark.slow
 def test_a_job_whose_driver_was_killed_resumes_from_its_last_checkpoint(trained: Path, tmp_path: Path) -> None:
-    broken_off("pointwise", tmp_path / "storage", trained, kill_whole)
+    broken_off(tmp_path / "storage", trained, kill_whole)
 
     again = subprocess.run(command("train_pointwise", tmp_path / "storage"), text=True, stderr=subprocess.PIPE)
 
     assert again.returncode == 0, again.stderr
     assert re.search(r"pointwise: resuming from the checkpoint at step [123]0", again.stderr), again.stderr
-    assert_same_end("pointwise", tmp_path / "storage", trained)
+    assert_same_end(tmp_path / "storage", trained)
     assert not list((tmp_path / "storage").glob("pointwise/*/checkpoints"))
 
 
 @pytest.mark.slow
 def test_losing_workers_more_often_than_retries_allows_is_one_sentence(trained: Path, tmp_path: Path) -> None:
-    process = broken_off("pointwise", tmp_path / "storage", trained, kill_worker, "--set", "resources.retries=0")
+    process = broken_off(tmp_path / "storage", trained, kill_worker, "--set", "resources.retries=0")
 
     _, said = process.communicate(timeout=300)
 
@@ -107,9 +107,7 @@ def test_losing_workers_more_often_than_retries_allows_is_one_sentence(trained: 
 @pytest.mark.slow
 def test_two_jobs_that_train_the_same_model_at_once_train_it_once(trained: Path, tmp_path: Path) -> None:
     storage = tmp_path / "storage"
-    shutil.copytree(trained, storage)
-    for later in ("pointwise", "listwise"):
-        shutil.rmtree(storage / later)
+    untrained(trained, storage)
     order = command("train_pointwise", storage)
     first = subprocess.Popen(order, env=UNHURRIED, text=True, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 180
@@ -127,7 +125,7 @@ def test_two_jobs_that_train_the_same_model_at_once_train_it_once(trained: Path,
         rf"^waiting for \S+, process {first.pid}, which has been training pointwise since 20", second.stderr, re.M
     )
     assert "pointwise: the other process has finished it; its model is used" in second.stderr
-    assert_same_end("pointwise", storage, trained)
+    assert_same_end(storage, trained)
     assert not list(storage.glob("pointwise/*/lease-*"))
 
 
@@ -147,7 +145,7 @@ def test_two_workers_have_the_loss_curve_of_one_with_the_whole_batch(
         more = [part for setting in changed for part in ("--set", setting)]
         answer = FORKS.run(command("train_pointwise", storage, *more), joining)
         assert answer.returncode == 0, answer.stderr
-        curves.append([(line["loss"], line["dev"]) for line in log_lines(storage, "pointwise")])
+        curves.append([(line["loss"], line["dev"]) for line in log_lines(storage)])
     assert len(curves[0]) >= 5
     for (loss, dev), (other_loss, other_dev) in zip(*curves, strict=True):
         assert loss == pytest.approx(other_loss, abs=1e-4)

@@ -92,7 +92,7 @@ def test_deploying_other_settings_under_load_loses_no_request(serving: str, mode
         clients(f"{url}/rerank", request(QUERIES[0], PASSAGES[:10]), outcomes),
     ):
         wait_until(lambda: len(outcomes) > 20)
-        for changes in ({}, {"limits.documents": "500"}, {"resources.ingress": "2"}):
+        for changes in ({}, {"limits.documents": "500", "resources.ingress": "2"}):
             deploy(model=str(other), **changes)
             before = len(outcomes)
             wait_until(lambda: len(outcomes) > before + 20)  # noqa: B023 - it is called right here

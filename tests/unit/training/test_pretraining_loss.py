@@ -1,5 +1,6 @@
 """Pre-training's loss weights all examples equally, on any number of workers, and training lowers it."""
 
+import copy
 import math
 from pathlib import Path
 from typing import Any
@@ -32,14 +33,20 @@ CHANCE = math.log(45) + math.log(2)
 CONFIG = PretrainConfig(epochs=2, batch_size=16, lr=2e-3, length=LENGTH)
 
 
-class NoCheckpoint:
-    """Keeps nothing."""
+class Kept:
+    """Checkpoints in memory; may be interrupted after some of them."""
 
-    def load(self) -> None:
-        return None
+    def __init__(self, interrupted_after: int | None = None) -> None:
+        self.states: list[dict[str, Any]] = []
+        self._interrupted_after = interrupted_after
+
+    def load(self) -> dict[str, Any] | None:
+        return self.states[-1] if self.states else None
 
     def save(self, state: dict[str, Any], log: Log) -> None:
-        return None
+        self.states.append(copy.deepcopy(state))
+        if len(self.states) == self._interrupted_after:
+            raise KeyboardInterrupt
 
 
 def vocabulary(end: int) -> Vocabulary:
@@ -176,13 +183,26 @@ def test_a_model_with_zero_weights_has_the_loss_of_guessing() -> None:
     assert scores.std() == 0
 
 
-def train(model: nn.Module, phase: Pretraining, **changes: Any) -> list[Log]:
+def train(model: nn.Module, phase: Pretraining, kept: Kept | None = None, **changes: Any) -> list[Log]:
     lines: list[Log] = []
     fit(
         model, phase, CONFIG.model_copy(update=changes), training=TrainingConfig(), device=torch.device("cpu"),
-        checkpoint=NoCheckpoint(), log=lines.append,
+        checkpoint=kept or Kept(), log=lines.append,
     )  # fmt: skip
     return lines
+
+
+def test_a_resumed_pretraining_ends_with_the_weights_of_an_uninterrupted_one() -> None:
+    unbroken, resumed, kept = tiny_model(dropout=0.1), tiny_model(dropout=0.1), Kept(interrupted_after=1)
+    train(unbroken, topics())
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny_model(dropout=0.1), topics(), kept)
+
+    train(resumed, topics(), kept)
+
+    assert len(kept.states) > 1
+    for name, weights in unbroken.state_dict().items():
+        assert torch.equal(weights, resumed.state_dict()[name]), name
 
 
 def test_a_model_with_collapsed_scores_is_stopped_even_if_dropout_makes_them_differ() -> None:
