@@ -49,10 +49,7 @@ def _exists(run: Artifact) -> bool:
 
 def corpus_of(run: Artifact) -> Artifact:
     """Return the corpus that a run was made of."""
-    inputs = run.manifest["inputs"]
-    if "corpus" in inputs:
-        return Artifact(run.root, "corpus", inputs["corpus"])
-    return corpus_of(_only_input(run))
+    return Artifact(run.root, "corpus", run.manifest["inputs"]["corpus"])
 
 
 def first_stage(run: Artifact) -> Find:

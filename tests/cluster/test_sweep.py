@@ -68,7 +68,10 @@ class Swept(NamedTuple):
 
 @pytest.fixture(scope="module")
 def swept(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Swept:
-    """Two trials of the default space, the first of them trained already; the driver is killed in the middle of a training and started again at once."""
+    """Two trials of the default space, the first of them trained already.
+
+    The driver is killed while it trains the other one, and started again at once.
+    """
 
     storage = tmp_path_factory.mktemp("swept") / "storage"
     shutil.copytree(trained, storage)

@@ -23,6 +23,9 @@ _NO_DEV = ("training.dev_queries", "training.metric")
 """Settings of the training section that a phase without a ranking metric does not depend on."""
 _ALL_BUT_LANGUAGE = ("index.stemmer", "index.stopwords")
 """Settings of the index section that a stage which needs only the language does not depend on."""
+_PASSAGES_ONLY = ("domain_report", "index", "rm3_index", "pretrain")
+_OF_QUERIES = ("on_shared", "type_field", "group_field", "holdout", "train_queries", "train_seed", "relevant_from")
+"""Stages that read nothing but passages, and the settings of the dataset section that leave passages as they are."""
 _FOLDERS = ("text.tokenizer", "encoder.name", "dense.encoder", "doc2query.model")
 """Settings that may name a local folder; if they do, their section has a fingerprint."""
 
@@ -57,8 +60,7 @@ def pair_inputs(config: PipelineConfig) -> tuple[str, ...]:
 
 
 def _learns_from(config: PipelineConfig) -> tuple[str, ...]:
-    texts, *types = pair_inputs(config)
-    return (texts, CANDIDATES, *types)
+    return ("corpus", CANDIDATES, *pair_inputs(config)[1:])
 
 
 def _pretrained(config: PipelineConfig) -> tuple[str, ...]:
@@ -137,11 +139,7 @@ STAGES: dict[str, Stage] = {
     ),
     "query_types": Stage(("query_types", "index"), _of_query_types, "jobs.train_pointwise", ignores=_ALL_BUT_LANGUAGE),
     "pretrain": Stage(
-        ("encoder", "strm", "training", "pretrain"),
-        lambda config: ("corpus",),
-        "jobs.pretrain",
-        ignores=("training.dev_queries", "training.metric"),
-        version=3,
+        ("encoder", "strm", "training", "pretrain"), lambda config: ("corpus",), "jobs.pretrain", 3, ignores=_NO_DEV
     ),
     "pointwise": Stage(
         (*_MODEL, "pointwise"),
@@ -256,10 +254,16 @@ def _key(name: str, config: PipelineConfig, known: dict[str, str]) -> str:
         for ignored in (*(STAGES[name].ignores if name in STAGES else ()), *folders):
             section, _, setting = ignored.partition(".")
             del chosen[section][setting]
-        input_keys = [_key(each, config, known) for each in found.inputs]
+        read, others = (_of_passages(config), {}) if name in _PASSAGES_ONLY else (config, known)
+        input_keys = [_key(each, read, others) for each in found.inputs]
         identity = json.dumps([found.folder, found.version, chosen, input_keys], sort_keys=True)
         known[name] = hashlib.sha256(identity.encode()).hexdigest()[:16]
     return known[name]
+
+
+def _of_passages(config: PipelineConfig) -> PipelineConfig:
+    defaults = {name: type(config.dataset).model_fields[name].default for name in _OF_QUERIES}
+    return config.model_copy(update={"dataset": config.dataset.model_copy(update=defaults)})
 
 
 def rankers(config: PipelineConfig) -> list[str]:

@@ -47,7 +47,7 @@ class Search(RunKind):
         return True
 
     def inputs(self, settings: SearchSettings, config: PipelineConfig) -> tuple[str, ...]:
-        return (_index(settings),)
+        return ("corpus", _index(settings))
 
     def key(self, settings: SearchSettings, config: PipelineConfig) -> dict[str, Any]:
         chosen = {**super().key(settings, config), "depth": depth_of(settings, config)}

@@ -96,7 +96,7 @@ def test_a_run_is_stored_by_its_kind_and_its_manifest_has_its_settings(tmp_path:
     assert manifest["stage"] == "search"
     assert manifest["config"]["run"]["k1"] == 0.9
     assert manifest["config"]["run"]["depth"] == config.candidates.depth
-    assert manifest["inputs"] == {"index": flow.key("index", config)}
+    assert manifest["inputs"] == {node: flow.key(node, config) for node in ("corpus", "index")}
 
 
 def test_a_missing_artifact_can_be_reported_from_a_worker() -> None:

@@ -37,6 +37,7 @@ INDEX = {"index"} | CANDIDATES
 ANALYSIS = {"rm3_index", "run:rm3"} | INDEX | DEEPCT_INDEX | DOC2QUERY_INDEX
 EVALUATE = {"evaluate"}
 CORPUS = set(NODES)
+QUERIES = CORPUS - {"domain_report", "index", "rm3_index", "pretrain"}
 NOTHING: set[str] = set()
 
 # For every setting another value than the default, and the results that are others then.
@@ -46,16 +47,16 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "dataset.on_duplicate": ("skip", CORPUS),
     "dataset.on_empty": ("skip", CORPUS),
     "dataset.on_unknown": ("skip", CORPUS),
-    "dataset.on_shared": ("skip", CORPUS),
-    "dataset.type_field": ("domain", CORPUS),
+    "dataset.on_shared": ("skip", QUERIES),
+    "dataset.type_field": ("domain", QUERIES),
     "dataset.types_file": ("types.tsv", NOTHING),
-    "dataset.group_field": ("domain", CORPUS),
-    "dataset.train_queries": (100, CORPUS),
-    "dataset.train_seed": (1, CORPUS),
+    "dataset.group_field": ("domain", QUERIES),
+    "dataset.train_queries": (100, QUERIES),
+    "dataset.train_seed": (1, QUERIES),
     "dataset.passage_template": ("'{text}'", CORPUS),
-    "dataset.holdout": ("0.3", CORPUS),
+    "dataset.holdout": ("0.3", QUERIES),
     "dataset.part_bytes": ("4096", CORPUS),
-    "dataset.relevant_from": ("2", CORPUS),
+    "dataset.relevant_from": ("2", QUERIES),
     "dataset.demo.seed": ("14", CORPUS),
     "dataset.demo.subjects": ("30", CORPUS),
     "dataset.demo.categories": ("3", CORPUS),
