@@ -193,26 +193,23 @@ def test_failed_trials_are_reported_with_their_reasons_and_the_sweep_continues(t
     storage, space = tmp_path / "storage", tmp_path / "space.yaml"
     shutil.copytree(trained, storage)
     own = build("demo", assignments=settings())
-    # The second of the four is the configuration itself, which is trained already.
-    space.write_text(f"listwise.lr: [{own.listwise.lr}, 1e30]\nnoise.threshold: [1, {own.noise.threshold}]\n")
+    # The first trial is killed, the second diverges, the third is the configuration itself, which is trained already.
+    space.write_text(f"listwise.lr: [{own.listwise.lr / 2}, 1e30, {own.listwise.lr}]\n")
     more = ["--space", str(space), "--grid", "--parallel", "1", "--set", "resources.retries=0"]
     process = subprocess.Popen(command(storage, *more), env=UNHURRIED, text=True, stderr=subprocess.PIPE)
     wait_for_a_checkpoint(process, storage)
-    for file in storage.glob("rerank/*/train/*.parquet"):
-        file.write_bytes(b"damaged")
     (worker,) = below(process.pid, "RayTrainWorker")
     worker.kill()  # as the kernel does when memory runs out
 
     _, said = process.communicate(timeout=300)
 
     assert process.returncode == 0, said
-    killed, reused, diverged, raised = trials(storage)
-    assert [row["state"] for row in (killed, reused, diverged, raised)] == ["failed", "finished", "failed", "failed"]
+    killed, diverged, reused = trials(storage)
+    assert [row["state"] for row in (killed, diverged, reused)] == ["failed", "failed", "finished"]
     assert killed["reason"] == "A worker of the training died: it was killed, or the machine ran out of memory."
     assert "is nan: lower the learning rate" in diverged["reason"]
-    assert "ArrowInvalid" in raised["reason"]
     (page,) = storage.glob("sweeps/*/report.html")
-    for row in (killed, diverged, raised):
+    for row in (killed, diverged):
         assert f"trial {row['trial']} failed: " in said
         assert row["reason"][:20] in page.read_text()
 

@@ -336,12 +336,6 @@ def test_a_dataset_that_cannot_be_used_is_named(
             id="broken-json-in-a-later-part",
         ),
         pytest.param(
-            {"corpus.jsonl": None, "corpus.jsonl.gz": gzip.compress(CORPUS)[:60]},
-            ["corpus.jsonl.gz", "not a complete compressed file"],
-            id="truncated",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
             {"qrels/test.tsv": TEST + b"q3\tp9\t1\n"},
             ["query q3, passage p9", "dataset.on_unknown=skip"],
             id="unknown-passage",
