@@ -49,7 +49,12 @@ def _exists(run: Artifact) -> bool:
 
 def corpus_of(run: Artifact) -> Artifact:
     """Return the corpus that a run was made of."""
-    return Artifact(run.root, "corpus", run.manifest["inputs"]["corpus"])
+    key = run.manifest["inputs"].get("corpus")
+    if not key:
+        raise ConfigError(
+            f"search.run={run.url} was made by an earlier version of rayrank: make it again with jobs.build_candidates."
+        )
+    return Artifact(run.root, "corpus", key)
 
 
 def first_stage(run: Artifact) -> Find:

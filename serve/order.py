@@ -9,15 +9,23 @@ from serve.records import Ask
 
 
 def ranked(logits: Sequence[float | None], first_stage: Sequence[float] | None, weight: float) -> list[int]:
-    """Return the positions of the scored passages, best first; passages with equal scores keep their order.
+    """Return the positions of the scored passages, best first; passages with equal scores keep their order."""
+    scores = final_scores(logits, first_stage, weight)
+    return sorted(scores, key=lambda place: -scores[place])
 
-    `weight` is the share of the first stage's scores in the interpolation with the logits.
+
+def final_scores(
+    logits: Sequence[float | None], first_stage: Sequence[float] | None, weight: float
+) -> dict[int, float]:  # fmt: skip
+    """Return the scores that decide the order, by position: logits, interpolated with the first stage's scores.
+
+    `weight` is the share of the first stage's scores. Passages without a logit are left out.
     """
     scored = [place for place, logit in enumerate(logits) if logit is not None]
     values = np.array([logits[place] for place in scored], np.float64)
     if first_stage is not None and weight > 0 and scored:
         values = interpolate(values, np.array([first_stage[place] for place in scored], np.float64), weight)
-    return [scored[row] for row in np.argsort(-values, kind="stable")]
+    return dict(zip(scored, values.tolist(), strict=True))
 
 
 def first_stage_order(ask: Ask) -> list[int]:

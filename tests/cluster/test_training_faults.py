@@ -1,4 +1,4 @@
-"""Training that loses its workers is resumed, and ends with the weights of an uninterrupted training."""
+"""Training that loses a worker or the driver is resumed, and ends with the weights of an uninterrupted training."""
 
 import json
 import re
@@ -11,11 +11,9 @@ import pytest
 import safetensors.torch
 import torch
 
-from tests.processes import below, of_those
+from tests.processes import below, kill_whole, of_those
 
 from .conftest import FORKS, UNHURRIED, command
-
-RESUMED = r"pointwise: resuming from the checkpoint at step [123]0"
 
 
 def weights(storage: Path) -> dict[str, torch.Tensor]:
@@ -40,27 +38,28 @@ def untrained(trained: Path, storage: Path) -> None:
         shutil.rmtree(storage / phase)
 
 
-def broken_off(storage: Path, trained: Path, *more: str) -> subprocess.Popen[str]:
-    """Start the pointwise phase and return once its first checkpoint is there and its end is not."""
-    untrained(trained, storage)
+def started(storage: Path, *more: str) -> subprocess.Popen[str]:
+    """Start the pointwise phase, whose checkpoints are far enough apart to be killed in between."""
     order = command("train_pointwise", storage, *more)
-    process = subprocess.Popen(order, env=UNHURRIED, text=True, stderr=subprocess.PIPE)
+    return subprocess.Popen(order, env=UNHURRIED, text=True, stderr=subprocess.PIPE)
+
+
+def wait_for_a_checkpoint(process: subprocess.Popen[str], storage: Path) -> None:
     deadline = time.monotonic() + 180
     # Ray Train writes this once it counts on a checkpoint.
     while not list(storage.glob("pointwise/*/checkpoints/checkpoint_manager_snapshot.json")):
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.01)
-    return process
 
 
 def wait_until_resumed(process: subprocess.Popen[str]) -> str:
-    """Return what a job said until its new worker resumed."""
+    """Return what a job said until a worker resumed."""
     assert process.stderr is not None
     said = ""
     for line in process.stderr:
         said += line
-        if re.search(RESUMED, line):
+        if re.search(r"pointwise: resuming from the checkpoint at step [123]0", line):
             return said
     raise AssertionError(said)
 
@@ -74,29 +73,46 @@ def assert_same_end(storage: Path, trained: Path) -> None:
     assert columns[0] == columns[1]
 
 
-# The driver is killed in the test of a sweep; all three phases resume in tests/unit/training.
-def test_killed_workers_are_replaced_as_often_as_allowed_and_the_weights_equal_those_of_an_uninterrupted_training(
+# All three phases resume in tests/unit/training.
+def test_after_kills_of_workers_and_of_the_driver_the_weights_equal_those_of_an_uninterrupted_training(
     trained: Path, tmp_path: Path
 ) -> None:
-    process = broken_off(tmp_path / "storage", trained, "--set", "resources.retries=1")
+    storage = tmp_path / "storage"
+    untrained(trained, storage)
+    process = started(storage)
+    wait_for_a_checkpoint(process, storage)
     kill_worker(process)
-    before = wait_until_resumed(process)
+    wait_until_resumed(process)
+    kill_whole(process)
+    assert not list(storage.glob("pointwise/*/manifest.json"))
+
+    again = started(storage, "--set", "resources.retries=1")
+    said = wait_until_resumed(again)
+    kill_worker(again)
+    assert again.stderr is not None
+    said += again.stderr.read()
+
+    assert again.wait(timeout=300) == 0, said
+    assert said.count("pointwise: resuming from the checkpoint at step ") == 2
+    assert_same_end(storage, trained)
+    assert not list(storage.glob("pointwise/*/checkpoints"))
+
+
+@pytest.mark.slow
+def test_losing_workers_more_often_than_retries_allows_is_one_sentence(trained: Path, tmp_path: Path) -> None:
+    storage = tmp_path / "storage"
+    untrained(trained, storage)
+    process = started(storage, "--set", "resources.retries=0")
+    wait_for_a_checkpoint(process, storage)
     kill_worker(process)
 
-    _, after = process.communicate(timeout=300)
-    said = before + after
+    _, said = process.communicate(timeout=300)
+
     assert process.returncode == 2, said
     assert re.search(
-        r"^error: Training lost its workers more than resources\.retries=1 times: .*; run the same", said, re.M
+        r"^error: Training lost its workers more than resources\.retries=0 times: .*; run the same", said, re.M
     )
     assert "Traceback" not in said
-
-    again = subprocess.run(command("train_pointwise", tmp_path / "storage"), text=True, stderr=subprocess.PIPE)
-
-    assert again.returncode == 0, again.stderr
-    assert re.search(RESUMED, again.stderr), again.stderr
-    assert_same_end(tmp_path / "storage", trained)
-    assert not list((tmp_path / "storage").glob("pointwise/*/checkpoints"))
 
 
 @pytest.mark.slow

@@ -4,8 +4,11 @@ from importlib import import_module
 from typing import Any
 
 
-def _import_transformers_without_sklearn() -> None:
-    """Import transformers' models without scikit-learn, which only assisted generation needs: 1.6 s a process."""
+def _import_assisted_generation_without_sklearn() -> None:
+    """Import the one module of transformers that loads scikit-learn (1.6 s a process), without scikit-learn.
+
+    All models of transformers import this module, which is for assisted generation; no model of ours uses it.
+    """
     utils: Any = import_module("transformers.utils")
     available = utils.is_sklearn_available
     utils.is_sklearn_available = lambda: False
@@ -15,4 +18,4 @@ def _import_transformers_without_sklearn() -> None:
         utils.is_sklearn_available = available
 
 
-_import_transformers_without_sklearn()
+_import_assisted_generation_without_sklearn()

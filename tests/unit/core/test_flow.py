@@ -46,7 +46,7 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "dataset.on_error": ("skip", CORPUS),
     "dataset.on_duplicate": ("skip", CORPUS),
     "dataset.on_empty": ("skip", CORPUS),
-    "dataset.on_unknown": ("skip", CORPUS),
+    "dataset.on_unknown": ("skip", QUERIES),
     "dataset.on_shared": ("skip", QUERIES),
     "dataset.type_field": ("domain", QUERIES),
     "dataset.types_file": ("types.tsv", NOTHING),

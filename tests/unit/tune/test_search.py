@@ -286,6 +286,12 @@ def test_a_reason_is_one_line() -> None:
     assert reason(KeyError()) == "KeyError: no message"
 
 
+def test_the_reason_of_an_exception_in_a_worker_is_its_cause() -> None:
+    failed = RuntimeError("training failed on 1 worker")
+    failed.worker_failures = {0: SimpleNamespace(cause=OSError("a long story\nthe file is damaged"))}  # type: ignore[attr-defined]
+    assert reason(failed) == "OSError: the file is damaged"
+
+
 def test_the_reason_of_a_lost_worker_has_no_advice_to_start_again() -> None:
     failure = ray.exceptions.RayActorError()
     lost = _explained(SimpleNamespace(worker_failures={0: failure}), ResourcesConfig(retries=0))  # type: ignore[arg-type]

@@ -46,7 +46,7 @@ def opened(path: str) -> Iterator[IO[bytes]]:
         with fsspec.open(path, "rb", compression="infer") as stream:
             yield stream
     except FileNotFoundError:
-        raise DatasetError(f"The file {path} does not exist: check the path after --dataset.") from None
+        raise DatasetError(f"The file {path} does not exist: check its path.") from None
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
         raise DatasetError(f"The file {path} is not a complete compressed file: {error}.") from None
     except OSError as error:

@@ -1,0 +1,114 @@
+"""Rank the corpus for queries without judgments, and write a run file: a submission, or results for new queries.
+
+Each query is answered as by the endpoint's POST /search: candidates.first_stage searches, the exported model re-ranks
+what it found, and both scores are interpolated with the weight found on dev.
+
+  --model models/new --queries new.tsv --output new.trec
+  --model models/new --split eval --output eval.tsv --format msmarco
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.entry import Arguments, parser, run_task
+from rayrank.core import flow
+from rayrank.core.artifacts import Artifact, Store, report_key
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError
+from rayrank.core.progress import progress
+
+if TYPE_CHECKING:
+    from serve.config import ServeConfig
+
+PART_QUERIES = 100
+"""Queries of one file; a restart ranks only the queries of missing files again."""
+
+
+def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
+    """Rank the queries in parts, and write the run file."""
+    # Imported late: they load torch, and a wrong option is reported without waiting for that.
+    import pyarrow as pa
+
+    from rayrank.cluster.connection import start_ray
+    from rayrank.cluster.partitions import make_missing
+    from rayrank.data.run_files import write_msmarco, write_trec
+    from rayrank.runs.scoring import actor_pool
+    from serve.config import read
+    from serve.first_stages import open_run
+    from serve.query_ranker import QueryRanker
+
+    first_stage = open_run(store.require(flow.run_node(config.candidates.first_stage, config), config).url)
+    queries = list(queries_of(arguments, first_stage).items())
+    search = {"run": first_stage.url, "depth": first_stage.manifest["config"]["run"]["depth"]}
+    settings = read({"model": arguments.model, "backend": arguments.backend, "search": search})
+    artifact = Artifact(store.root, "ranked", _key(settings, first_stage, queries))
+    items: list[dict[str, Any]] = [
+        {"name": f"run/part-{number:05d}.parquet", "queries": queries[start : start + PART_QUERIES]}
+        for number, start in enumerate(range(0, len(queries), PART_QUERIES))
+    ]
+    start_ray()
+    actors, cpus, gpus = actor_pool(config.resources)
+    given = {"artifact": artifact, "settings": settings.model_dump(mode="json"), "threads": cpus}
+    empty = 0
+    with progress("rank", len(queries), "queries") as advance:
+        for facts in make_missing(
+            artifact, items, QueryRanker, given, actors=actors, cpus=cpus, gpus=gpus, label="rank"
+        ):
+            empty += facts["num_without_results"]
+            advance(facts["num_queries"])
+    table = pa.concat_tables([artifact.read_table(item["name"]) for item in items])
+    with Path(arguments.output).open("wb") as stream:
+        if arguments.format == "msmarco":
+            write_msmarco(table, stream)
+        else:
+            write_trec(table, stream, tag=settings.name)
+    found = f"{len(queries):,} queries, {len(table):,} passages" + (
+        f"; {empty:,} queries found nothing" if empty else ""
+    )
+    return {"num_queries": len(queries), "num_without_results": empty, "findings": [f"{arguments.output}: {found}"]}
+
+
+def check(arguments: Arguments) -> None:
+    """Refuse options that cannot be used, before anything is loaded."""
+    if bool(arguments.queries) == bool(arguments.split):
+        raise ConfigError("Name the queries to rank: a file with --queries, or a split of the dataset with --split.")
+    if not Path(arguments.output).absolute().parent.is_dir():
+        raise ConfigError(f"--output {arguments.output} cannot be written: its folder does not exist; make it first.")
+    if arguments.queries:
+        from rayrank.data.new_queries import read_new_queries
+
+        read_new_queries(arguments.queries)
+
+
+def queries_of(arguments: Arguments, first_stage: Artifact) -> dict[str, str]:
+    """Return the texts of the queries to rank, by id."""
+    from rayrank.data.new_queries import read_new_queries
+    from serve.first_stages import corpus_of
+
+    if arguments.queries:
+        return read_new_queries(arguments.queries)
+    rows = corpus_of(first_stage).read_table("queries.parquet", ["query_id", "split", "text"]).to_pylist()
+    found = {row["query_id"]: row["text"] for row in rows if row["split"] == arguments.split}
+    if not found:
+        known = ", ".join(sorted({row["split"] for row in rows}))
+        raise ConfigError(f"--split {arguments.split} does not exist: choose one of {known}.")
+    return found
+
+
+def _key(settings: "ServeConfig", first_stage: Artifact, queries: list[tuple[str, str]]) -> str:
+    from rayrank.core.pretrained import content_digest
+
+    model = content_digest(settings.model, "--model")
+    return report_key([model, settings.backend, first_stage.key, queries])
+
+
+if __name__ == "__main__":
+    options = parser(__doc__)
+    options.add_argument("--model", required=True, metavar="DIR", help="a folder written by jobs.export")
+    options.add_argument("--queries", metavar="FILE", help="query_id<TAB>text lines, or .jsonl with _id and text")
+    options.add_argument("--split", metavar="NAME", help="a split of the dataset, such as one without judgments")
+    options.add_argument("--output", required=True, metavar="FILE", help="the run file to write")
+    options.add_argument("--format", choices=("trec", "msmarco"), default="trec", help="default: %(default)s")
+    options.add_argument("--backend", default="torch", help="as of the endpoint: torch, torch-fp8 or onnx-int8")
+    arguments = options.parse_args()
+    run_task(arguments, lambda config, store: run(arguments, config, store), lambda config: check(arguments))

@@ -1,0 +1,55 @@
+"""Ranks many queries as POST /search would: the same first stage, model and weight, without HTTP."""
+
+import asyncio
+import json
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from rayrank.cluster.partitions import FACTS, PartitionWorker
+from rayrank.core.artifacts import Artifact
+from rayrank.core.records import CANDIDATES
+from serve.config import ServeConfig
+from serve.model import ServedModel
+from serve.order import final_scores
+from serve.records import Ask
+from serve.search import RunSearch
+
+
+class QueryRanker(PartitionWorker):
+    """Holds the first stage and the model, and ranks the queries of one part per call."""
+
+    def __init__(self, artifact: Artifact, settings: dict[str, Any], threads: int) -> None:
+        config = ServeConfig.model_validate(settings)
+        torch.set_num_threads(threads)
+        self._artifact, self._depth = artifact, config.search.depth
+        self._search, self._model = RunSearch(config.search), ServedModel(config)
+        self._loop = asyncio.new_event_loop()
+
+    def make(self, item: dict[str, Any]) -> dict[str, Any]:
+        queries: list[tuple[str, str]] = item["queries"]
+        tables = self._loop.run_until_complete(self._rank_all(queries))
+        facts = {"num_queries": len(queries), "num_without_results": sum(not len(table) for table in tables)}
+        table = pa.concat_tables(tables).replace_schema_metadata({FACTS: json.dumps(facts).encode()})
+        self._artifact.write_table(item["name"], table)
+        return facts
+
+    async def _rank_all(self, queries: list[tuple[str, str]]) -> list[pa.Table]:
+        # One after another: a query's candidates fill a batch of the model.
+        return [await self._rank(query_id, text) for query_id, text in queries]
+
+    async def _rank(self, query_id: str, text: str) -> pa.Table:
+        hits = self._search(text, self._depth)
+        if not hits:
+            return CANDIDATES.empty_table()
+        ask = Ask(text, [hit.text for hit in hits], first_stage_scores=[hit.score for hit in hits])
+        answer, info = await self._model.rerank(ask), await self._model.info()
+        scores = final_scores(answer.logits, ask.first_stage_scores, info.first_stage_weight)
+        columns = {
+            "query_id": [query_id] * len(hits),
+            "passage_id": [hits[place].passage_id for place in answer.order],
+            "rank": range(1, len(hits) + 1),
+            "score": [scores[place] for place in answer.order],
+        }
+        return pa.table(columns, schema=CANDIDATES)
