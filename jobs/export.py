@@ -11,6 +11,7 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
+    from rayrank.models.query_typer import QueryTyper
     from rayrank.stages.choice import Choice
     from rayrank.stages.export_checks import ExportChecks
     from rayrank.stages.quantization import Quantized
@@ -24,7 +25,6 @@ def run(
     from rayrank.bundle.export import Bundle, export, settings_of
     from rayrank.bundle.provenance import gather, model_stage
     from rayrank.bundle.sequence_classification import is_portable
-    from rayrank.models.query_typer import load_typer
     from rayrank.models.saved import load_reranker
     from rayrank.stages.export_checks import first_stage_weight, make_checks
     from rayrank.stages.quantization import quantize
@@ -41,12 +41,10 @@ def run(
     settings = settings_of(model, config.input, config.query_types, types, weight or 0.0, config.index.language)
     portable = is_portable(model, tokenizer)
     quantized = quantize(model, config, store) if config.scorer.backend != "torch" else None
-    finding = quantized.finding() if quantized else ""
+    finding, int8 = (quantized.finding(), quantized.graph) if quantized else ("", None)
     checks = make_checks(name, model, tokenizer, config, store)
     card = write_card(origin, settings, portable, finding, checks.calibration)
-    has_typer = config.input.query_type and config.query_types.predict == "trained"
-    typer = load_typer(store.require("query_typer", config), "cpu") if has_typer else None
-    int8 = quantized.graph if quantized else None
+    typer = _typer(config, store)
     export(output, Bundle(model, tokenizer, settings, card, int8, checks.calibration, checks.golden, typer))
     facts = {"model": name, "from": artifact.url, "output": output, "cross_encoder": portable}
     findings = [
@@ -54,11 +52,20 @@ def run(
         f"{name} of {artifact.url} is in {output}",
         _about_loading(portable),
         *([finding] if finding else []),
-        *_about_types(origin.query_types.get("num_labelled", 0), has_typer),
+        *_about_types(origin.query_types.get("num_labelled", 0), typer is not None),
         checks.finding,
         _about_weight(weight),
     ]
     return {**facts, **_figures(quantized, checks), "first_stage_weight": weight, "findings": findings}
+
+
+def _typer(config: PipelineConfig, store: Store) -> "QueryTyper | None":
+    """Return the trained classifier of query types, if the model's inputs have predicted types."""
+    from rayrank.models.query_typer import load_typer
+
+    if not config.input.query_type or config.query_types.predict != "trained":
+        return None
+    return load_typer(store.require("query_typer", config), "cpu")
 
 
 def _figures(quantized: "Quantized | None", checks: "ExportChecks") -> dict[str, Any]:

@@ -27,11 +27,8 @@ PART_QUERIES = 100
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Rank the queries in parts, and write the run file."""
     # Imported late: they load torch, and a wrong option is reported without waiting for that.
-    import pyarrow as pa
-
     from rayrank.cluster.connection import start_ray
     from rayrank.cluster.partitions import make_missing
-    from rayrank.data.run_files import write_msmarco, write_trec
     from rayrank.runs.scoring import actor_pool
     from serve.config import read
     from serve.first_stages import open_run
@@ -56,15 +53,9 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
         ):
             empty += facts["num_without_results"]
             advance(facts["num_queries"])
-    table = pa.concat_tables([artifact.read_table(item["name"]) for item in items])
-    with Path(arguments.output).open("wb") as stream:
-        if arguments.format == "msmarco":
-            write_msmarco(table, stream)
-        else:
-            write_trec(table, stream, tag=settings.name)
-    found = f"{len(queries):,} queries, {len(table):,} passages" + (
-        f"; {empty:,} queries found nothing" if empty else ""
-    )
+    num_passages = _write(arguments, artifact, [item["name"] for item in items], settings.name)
+    found = f"{len(queries):,} queries, {num_passages:,} passages"
+    found += f"; {empty:,} queries found nothing" if empty else ""
     return {"num_queries": len(queries), "num_without_results": empty, "findings": [f"{arguments.output}: {found}"]}
 
 
@@ -93,6 +84,21 @@ def queries_of(arguments: Arguments, first_stage: Artifact) -> dict[str, str]:
         known = ", ".join(sorted({row["split"] for row in rows}))
         raise ConfigError(f"--split {arguments.split} does not exist: choose one of {known}.")
     return found
+
+
+def _write(arguments: Arguments, artifact: Artifact, parts: list[str], tag: str) -> int:
+    """Write the run file, and return its number of rows."""
+    import pyarrow as pa
+
+    from rayrank.data.run_files import write_msmarco, write_trec
+
+    table = pa.concat_tables([artifact.read_table(name) for name in parts])
+    with Path(arguments.output).open("wb") as stream:
+        if arguments.format == "msmarco":
+            write_msmarco(table, stream)
+        else:
+            write_trec(table, stream, tag=tag)
+    return len(table)
 
 
 def _key(settings: "ServeConfig", first_stage: Artifact, queries: list[tuple[str, str]]) -> str:

@@ -24,16 +24,7 @@ _NO_DEV = ("training.dev_queries", "training.metric")
 _ALL_BUT_LANGUAGE = ("index.stemmer", "index.stopwords")
 """Settings of the index section that a stage which needs only the language does not depend on."""
 _PASSAGES_ONLY = ("domain_report", "index", "rm3_index", "pretrain")
-_OF_QUERIES = (
-    "on_unknown",
-    "on_shared",
-    "type_field",
-    "group_field",
-    "holdout",
-    "train_queries",
-    "train_seed",
-    "relevant_from",
-)
+_OF_QUERIES = "on_unknown on_shared type_field group_field holdout train_queries train_seed relevant_from".split()
 """Stages that read nothing but passages, and the settings of the dataset section that leave passages as they are."""
 _FOLDERS = ("text.tokenizer", "encoder.name", "dense.encoder", "doc2query.model")
 """Settings that may name a local folder; if they do, their section has a fingerprint."""

@@ -69,12 +69,8 @@ def run_worker(
         if is_first and (note := plan.note(phase.num_examples(), config)):
             queues.messages.put({"note": note})
         about = {"facts": {**phase.facts(), **plan.facts()}, "description": plain_model(model).description()}
-        if context.get_world_size() > 1:
-            # Buffers are not broadcast: they are constant, and ranks may differ in forward passes per step.
-            ids = [device] if device.type == "cuda" else None
-            model = DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
         fit(
-            model, phase, config, training=training, device=device,
+            _distributed(model, device, context.get_world_size()), phase, config, training=training, device=device,
             checkpoint=_RayCheckpoints(is_first, device, about, queues),
             log=lambda line: queues.log(line, is_first), save_every=resources.checkpoint_steps,
         )  # fmt: skip
@@ -91,6 +87,14 @@ def run_worker(
         if context.get_world_size() > 1:
             # The other workers wait for this one; Ray Train ends them when it fails.
             raise
+
+
+def _distributed(model: nn.Module, device: torch.device, num_workers: int) -> nn.Module:
+    if num_workers == 1:
+        return model
+    # Buffers are not broadcast: they are constant, and ranks may differ in forward passes per step.
+    ids = [device] if device.type == "cuda" else None
+    return DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
 
 
 def _limit_resources(device: torch.device, resources: ResourcesConfig) -> None:
