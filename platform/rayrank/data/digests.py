@@ -14,7 +14,7 @@ from rayrank.core.paths import absolute_path
 from rayrank.core.phase_config import SCRATCH
 from rayrank.core.pretrained import content_digest, resolved
 from rayrank.data.labelled_questions import labels_digest
-from rayrank.data.query_type_labels import types_format
+from rayrank.data.query_type_labels import file_format
 from rayrank.data.sources.lines import opened
 
 _folder_digest = cache(content_digest)
@@ -49,7 +49,7 @@ def _dataset_digest(config: PipelineConfig) -> str:
     if not file:
         return source
     content = _text_digest(file, "dataset.types_file", "a file of `query_id<TAB>type` lines")
-    return f"{source}+{types_format(file)}-{content}"
+    return f"{source}+{file_format(file)}-{content}"
 
 
 DIGESTS: Mapping[str, Callable[[PipelineConfig], str]] = {

@@ -2,18 +2,16 @@
 
 from rayrank.core.errors import ConfigError
 from rayrank.core.records import Malformed
+from rayrank.data.query_type_labels import file_format
 from rayrank.data.sources.fields import id_field, json_object, tab_fields, text_field
-from rayrank.data.sources.lines import COMPRESSED, BadRow, rows
+from rayrank.data.sources.lines import BadRow, rows
 from rayrank.data.sources.source import Part
 
 
 def read_new_queries(file: str) -> dict[str, str]:
     """Return the texts of a file's queries by id, in the file's order; a bad line raises ConfigError."""
-    name = file
-    for ending in COMPRESSED:
-        name = name.removesuffix(ending)
     texts: dict[str, str] = {}
-    for row in rows(Part(file), _of_json if name.endswith(".jsonl") else _of_tabs):
+    for row in rows(Part(file), _of_json if file_format(file) == "jsonl" else _of_tabs):
         if isinstance(row, Malformed):
             raise ConfigError(f"--queries {file} cannot be used: line {row.line}: {row.reason}.")
         query_id, text = row

@@ -16,7 +16,7 @@ FORMATS = {".csv": "csv", ".jsonl": "jsonl"}
 HEADERS = (["query_id", "query_type"], ["query_id", "type"])
 
 
-def types_format(file: str) -> str:
+def file_format(file: str) -> str:
     """Return the format of a file: csv, jsonl or tsv."""
     name = PurePosixPath(file.lower())
     return FORMATS.get(PurePosixPath(name.stem).suffix if name.suffix in COMPRESSED else name.suffix, "tsv")
@@ -27,7 +27,7 @@ def read_types(file: str, problems: Problems) -> dict[str, str]:
     types: dict[str, str] = {}
     if not file:
         return types
-    parse = _of_json if types_format(file) == "jsonl" else _of_csv if types_format(file) == "csv" else _of_tabs
+    parse = _of_json if file_format(file) == "jsonl" else _of_csv if file_format(file) == "csv" else _of_tabs
     for row in rows(Part(file), parse):
         if isinstance(row, Malformed):
             problems.add_malformed(row)

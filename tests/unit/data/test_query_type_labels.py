@@ -13,7 +13,7 @@ from rayrank.core.errors import ConfigError, ProblemsFound
 from rayrank.core.overrides import build
 from rayrank.data.digests import digested, varied
 from rayrank.data.problems import Problems
-from rayrank.data.query_type_labels import read_types, types_format
+from rayrank.data.query_type_labels import file_format, read_types
 
 TYPES = {"q1": "number", "2": "any text"}
 FORMS = {
@@ -136,4 +136,4 @@ def test_a_file_that_cannot_be_read_is_one_sentence_before_the_job_starts(tmp_pa
     [("a.csv", "csv"), ("a.csv.gz", "csv"), ("s3://b/a.JSONL.zst", "jsonl"), ("a.gz", "tsv"), ("csv", "tsv")],
 )
 def test_the_format_is_told_by_the_name(name: str, form: str) -> None:
-    assert types_format(name) == form
+    assert file_format(name) == form

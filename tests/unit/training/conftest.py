@@ -1,6 +1,8 @@
 """A tiny task: passages of made-up ids, relevant if they repeat the query's id."""
 
+import copy
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,7 @@ from rayrank.models.reranker import Reranker
 from rayrank.text.ragged import Ragged
 from rayrank.text.template import Template
 from rayrank.training.data import Inputs, Split, TrainingData
+from rayrank.training.loop import Log
 
 NUM_QUERIES, WORDS = 24, 12
 
@@ -26,6 +29,22 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+class Kept:
+    """Checkpoints in memory; interrupts the training after some of them, as a failing machine does."""
+
+    def __init__(self, dies_after: int | None = None) -> None:
+        self.states: list[dict[str, Any]] = []
+        self._dies_after = dies_after
+
+    def load(self) -> dict[str, Any] | None:
+        return self.states[-1] if self.states else None
+
+    def save(self, state: dict[str, Any], log: Log) -> None:
+        self.states.append(copy.deepcopy(state))
+        if len(self.states) == self._dies_after:
+            raise KeyboardInterrupt
 
 
 def tiny_model(outputs: int, dropout: float) -> Reranker:

@@ -1,6 +1,5 @@
 """The loop resumes to the same weights, shares a batch among workers, and stops if training has failed."""
 
-import copy
 import math
 import os
 import time
@@ -25,27 +24,11 @@ from rayrank.training.phases.listwise import Listwise
 from rayrank.training.phases.pointwise import Pointwise
 from rayrank.training.steps import adamw
 
-from .conftest import tiny_model
+from .conftest import Kept, tiny_model
 
 POINTWISE = PointwiseConfig(epochs=3, batch_size=8, lr=1e-3, negatives=3)
 # The last batch of an epoch is one list, fewer than two workers.
 LISTWISE = ListwiseConfig(epochs=3, batch_size=5, lr=1e-3, negatives=4)
-
-
-class Kept:
-    """Checkpoints in memory; may fall over after some of them, as a machine does."""
-
-    def __init__(self, dies_after: int | None = None) -> None:
-        self.states: list[dict[str, Any]] = []
-        self._dies_after = dies_after
-
-    def load(self) -> dict[str, Any] | None:
-        return self.states[-1] if self.states else None
-
-    def save(self, state: dict[str, Any], log: Log) -> None:
-        self.states.append(copy.deepcopy(state))
-        if len(self.states) == self._dies_after:
-            raise KeyboardInterrupt
 
 
 def phase_of(inputs: Inputs, config: PhaseConfig) -> Pointwise | Listwise:

@@ -1,6 +1,5 @@
 """Pre-training's loss weights all examples equally, on any number of workers, and training lowers it."""
 
-import copy
 import math
 from pathlib import Path
 from typing import Any
@@ -26,27 +25,13 @@ from rayrank.training import losses
 from rayrank.training.loop import Log, fit
 from rayrank.training.phases.pretrain import Pretraining, Vocabulary
 
+from .conftest import Kept
+
 PAD, CLS, SEP, MASK, UNKNOWN, FIRST = range(6)
 LENGTH = 32
 CHANCE = math.log(45) + math.log(2)
 """The loss of a model that knows nothing: any piece of the vocabulary below, and either answer."""
 CONFIG = PretrainConfig(epochs=2, batch_size=16, lr=2e-3, length=LENGTH)
-
-
-class Kept:
-    """Checkpoints in memory; may be interrupted after some of them."""
-
-    def __init__(self, interrupted_after: int | None = None) -> None:
-        self.states: list[dict[str, Any]] = []
-        self._interrupted_after = interrupted_after
-
-    def load(self) -> dict[str, Any] | None:
-        return self.states[-1] if self.states else None
-
-    def save(self, state: dict[str, Any], log: Log) -> None:
-        self.states.append(copy.deepcopy(state))
-        if len(self.states) == self._interrupted_after:
-            raise KeyboardInterrupt
 
 
 def vocabulary(end: int) -> Vocabulary:
@@ -193,7 +178,7 @@ def train(model: nn.Module, phase: Pretraining, kept: Kept | None = None, **chan
 
 
 def test_a_resumed_pretraining_ends_with_the_weights_of_an_uninterrupted_one() -> None:
-    unbroken, resumed, kept = tiny_model(dropout=0.1), tiny_model(dropout=0.1), Kept(interrupted_after=1)
+    unbroken, resumed, kept = tiny_model(dropout=0.1), tiny_model(dropout=0.1), Kept(dies_after=1)
     train(unbroken, topics())
     with pytest.raises(KeyboardInterrupt):
         train(tiny_model(dropout=0.1), topics(), kept)
