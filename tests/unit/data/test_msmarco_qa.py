@@ -161,7 +161,7 @@ def test_a_folder_without_files_or_with_a_file_twice_is_one_sentence(tmp_path: P
         write(tmp_path / name, json.dumps([row(1)]))
     with pytest.raises(DatasetError, match=r"has .*train\.json and .*train\.jsonl\.gz: keep one of them"):
         MsMarcoQa(str(tmp_path))
-    with pytest.raises(DatasetError, match=r"dev\.json does not exist: check its path"):
+    with pytest.raises(DatasetError, match=r"dev\.json does not exist: check the path after --dataset"):
         MsMarcoQa(f"{tmp_path / 'train.json'},{tmp_path / 'dev.json'}")
 
 
