@@ -8,6 +8,7 @@ import os
 import socket
 from typing import Any
 
+from rayrank.cluster.fork_server import runtime_env
 from rayrank.core.errors import ConfigError
 from rayrank.core.progress import say
 
@@ -19,13 +20,13 @@ def start_ray() -> None:
     if ray.is_initialized():
         return
     address = os.environ.get("RAY_ADDRESS")
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING, "runtime_env": runtime_env()}
     if address:
-        _join(address, quiet)
+        _join(address, options)
     else:
         say("starting Ray on this machine")
         try:
-            ray.init(address="local", include_dashboard=False, **quiet)
+            ray.init(address="local", include_dashboard=False, **options)
         except Exception as error:  # Ray raises a bare Exception if its processes do not start in time
             reason = str(error).strip().split("\n")[0].rstrip(".")
             raise ConfigError(
@@ -37,6 +38,8 @@ def start_ray() -> None:
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
+    # The first worker starts the fork server, which needs seconds; meanwhile this process does other work.
+    ray.remote(num_cpus=0)(lambda: None).remote()
 
 
 def _join(address: str, options: dict[str, Any]) -> None:

@@ -1,0 +1,149 @@
+"""Scripts run by a fork server: with their own streams, environment and folder, and without it if it cannot be had."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rayrank.cluster import fork_server
+from rayrank.cluster.fork_server import runtime_env
+
+# Asks for a fork like a Ray worker does, but of a server that imports only one module of the standard library.
+ASKING = """
+import os, sys
+from rayrank.cluster import fork_server
+fork_server.START_SECONDS = float(os.environ.pop("PATIENCE"))
+if not fork_server.forked(sys.argv[1:], ["decimal"]):
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+REPORTING = """
+import os, sys
+print(__name__, sys.argv[1:], os.environ.get("RAY_GREETING"), os.getcwd(), "decimal" in sys.modules, sys.path[0])
+print(os.getppid(), os.getpid(), os.getpgid(0))
+sys.stdout.flush()
+with open("runs", "a") as runs:
+    print(os.getpid(), file=runs)
+print("the end", file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def raylet() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that a fork server takes for its Ray node's."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
+def ask(
+    raylet: subprocess.Popen[bytes], script: Path, *arguments: str, patience: float = 60, **variables: str
+) -> list[str]:
+    """Run a script through the fork server; return the lines of its output."""
+    environment = {**os.environ, "RAY_RAYLET_PID": str(raylet.pid), "PATIENCE": str(patience), **variables}
+    command = [sys.executable, "-c", ASKING, str(script), *arguments]
+    output = script.with_suffix(".out")
+    with output.open("w") as stream:
+        # The first process that asks becomes the server, so it is not waited for.
+        subprocess.Popen(command, env=environment, cwd=script.parent, stdout=stream, stderr=stream)
+    for _ in range(600):
+        if (text := output.read_text()).endswith("the end\n"):
+            return text.splitlines()
+        time.sleep(0.05)
+    raise TimeoutError(text)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "worker.py"
+    path.write_text(REPORTING)
+    return path
+
+
+def server_of(lines: list[str]) -> int:
+    return int(lines[1].split()[0])
+
+
+def has_ended(process: int) -> bool:
+    for _ in range(100):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, 0)
+            if "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text():
+                time.sleep(0.1)
+                continue
+        return True
+    return False
+
+
+def test_a_script_finds_what_it_would_find_without_the_server(raylet: subprocess.Popen[bytes], script: Path) -> None:
+    found, processes, error = ask(raylet, script, "one", "two words", RAY_GREETING="hello")
+    folder = script.parent
+    assert found == f"__main__ ['one', 'two words'] hello {folder} True {folder}"
+    _, process, group = processes.split()
+    assert process == group  # signals to the group of the process that asked do not reach the fork
+    assert error == "the end"
+
+
+def test_scripts_of_one_node_share_a_server_and_those_of_another_do_not(
+    raylet: subprocess.Popen[bytes], script: Path
+) -> None:
+    first = server_of(ask(raylet, script))
+    assert server_of(ask(raylet, script, RAY_JOB_ID="another")) == first
+    assert server_of(ask(raylet, script, PYTHONPATH=f"platform:{os.environ.get('PYTHONPATH', '')}")) != first
+    with subprocess.Popen(["sleep", "600"]) as other:
+        assert server_of(ask(other, script)) != first
+        other.kill()
+
+
+def test_the_server_ends_with_its_node(raylet: subprocess.Popen[bytes], script: Path) -> None:
+    server = server_of(ask(raylet, script))
+    raylet.kill()
+    raylet.wait()
+    assert has_ended(server)
+
+
+def test_a_killed_server_is_replaced(raylet: subprocess.Popen[bytes], script: Path) -> None:
+    killed = server_of(ask(raylet, script))
+    os.kill(killed, signal.SIGKILL)
+    assert has_ended(killed)
+    lines = ask(raylet, script)
+    assert server_of(lines) != killed
+    assert " True " in lines[0]
+
+
+def test_a_server_that_does_not_answer_is_done_without_and_never_runs_the_script_later(
+    raylet: subprocess.Popen[bytes], script: Path
+) -> None:
+    server = server_of(ask(raylet, script))
+    os.kill(server, signal.SIGSTOP)
+    lines = ask(raylet, script, patience=1)
+    assert " False " in lines[0]
+    os.kill(server, signal.SIGCONT)
+    assert server_of(ask(raylet, script)) == server
+    assert len((script.parent / "runs").read_text().splitlines()) == 3
+
+
+def test_without_a_ray_node_there_is_no_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_RAYLET_PID", raising=False)
+    assert not fork_server.forked(["worker.py"], [])
+
+
+def test_forks_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYRANK_FORK_WORKERS", "0")
+    assert runtime_env() == {}
+
+
+def test_a_job_that_brings_its_own_python_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_JOB_CONFIG_JSON_ENV_VAR", raising=False)
+    assert runtime_env()["py_executable"].endswith(" -m rayrank.cluster.fork_server")
+    job = '{"runtime_env": {"env_vars": {"PYTHONPATH": "platform"}}}'
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", job)
+    assert runtime_env() != {}
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", job.replace("env_vars", "pip"))
+    assert runtime_env() == {}
