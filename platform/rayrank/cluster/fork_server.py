@@ -211,7 +211,7 @@ def _become(arguments: list[str], environment: dict[str, str], folder: str, stre
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
     finally:
         _end(code)
 
