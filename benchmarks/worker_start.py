@@ -4,9 +4,11 @@ Each turn starts a Ray of its own. The first actor of a turn with the fork serve
 """
 
 import argparse
+import json
 import logging
 import time
 from itertools import chain
+from pathlib import Path
 
 import ray
 import ray.train.torch
@@ -59,12 +61,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3, help="actors and trainings per turn")
+    parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
     ways = {"without": dict[str, str](), "with": runtime_env()}
     found: dict[str, list[tuple[float, list[float], list[float]]]] = {way: [] for way in ways}
     for _ in range(arguments.turns):
         for way, environment in ways.items():
             found[way].append(_turn(environment, arguments.repeats))
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(found, indent=2))
     print("| fork server | first actor, s | later actors, s | Ray Train, s |\n|---|---|---|---|")
     for way, turns in found.items():
         first, actors, trainings = zip(*turns, strict=True)

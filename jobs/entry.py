@@ -135,7 +135,8 @@ def _attempt(arguments: Arguments, prepare: Callable[[PipelineConfig], Work], ex
         # A path may contain bytes that are not UTF-8; the summary is printed all the same.
         sys.__stdout__.reconfigure(errors="backslashreplace")
     try:
-        _check_json(arguments.json)
+        if arguments.json is not None:
+            check_file("--json", arguments.json)
         _check_storage(arguments.storage)
         work = prepare(configure(arguments, extra))
         store = Store(arguments.storage)
@@ -175,24 +176,27 @@ def _run_stages(
 
 
 def _check_storage(root: str) -> None:
-    """Refuse a relative path in a submitted job, whose working directory Ray deletes."""
-    if os.environ.get("RAY_ADDRESS") and "://" not in root and not Path(root).expanduser().is_absolute():
-        raise StorageError(f"--storage {root} is a relative path: a job on a cluster needs an absolute one, or a URL.")
+    if "://" not in root:
+        check_absolute("--storage", root)
     check_root(root)
 
 
-def _check_json(file: str | None) -> None:
-    """Refuse a --json file that cannot be written, before hours of work instead of after."""
-    if file is None:
-        return
+def check_file(option: str, file: str) -> None:
+    """Refuse an output file that cannot be written, before hours of work instead of after."""
     path = Path(file)
     try:
         if path.is_dir():
-            raise StorageError(f"--json {file} cannot be written: it is a folder; name a file.")
+            raise StorageError(f"{option} {file} cannot be written: it is a folder; name a file.")
         if not path.parent.is_dir():
-            raise StorageError(f"--json {file} cannot be written: there is no folder {path.parent}; make it first.")
+            raise StorageError(f"{option} {file} cannot be written: there is no folder {path.parent}; make it first.")
     except OSError as error:
-        raise StorageError(f"--json {file} cannot be written: {error.strerror}; name another file.") from None
+        raise StorageError(f"{option} {file} cannot be written: {error.strerror}; name another file.") from None
+
+
+def check_absolute(option: str, path: str) -> None:
+    """Refuse a relative path in a submitted job, whose working directory Ray deletes."""
+    if os.environ.get("RAY_ADDRESS") and not Path(path).expanduser().is_absolute():
+        raise StorageError(f"{option} {path} is a relative path: a job on a cluster needs an absolute one.")
 
 
 def _write_json(file: str | None, summary: dict[str, Any]) -> None:

@@ -1,10 +1,8 @@
 """Write a trained model as a Hugging Face folder: safetensors, tokenizer, settings and a model card."""
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.entry import parser, run_task
+from jobs.entry import check_absolute, parser, run_task
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
@@ -138,8 +136,7 @@ def check_place(output: str) -> None:
         check_output(output)
     except OSError as error:
         raise StorageError(f"--output {output} cannot be written: {error.strerror}; name another folder.") from None
-    if os.environ.get("RAY_ADDRESS") and not Path(output).is_absolute():
-        raise StorageError(f"--output {output} is a relative path: a job on a cluster needs an absolute one.")
+    check_absolute("--output", output)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Rank the corpus for queries without judgments, and write a run file: a submission, or results for new queries.
 
-Each query is answered as by the endpoint's POST /search: candidates.first_stage searches, the exported model re-ranks
-what it found, and both scores are interpolated with the weight found on dev.
+Each query is answered as by the endpoint's POST /search with search.depth as deep as the first stage's run:
+candidates.first_stage searches, the exported model re-ranks what it found, and both scores are interpolated with the
+weight found on dev.
 
   --model models/new --queries new.tsv --output new.trec
   --model models/new --split eval --output eval.tsv --format msmarco
@@ -10,18 +11,22 @@ what it found, and both scores are interpolated with the weight found on dev.
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.entry import Arguments, parser, run_task
+from jobs.entry import Arguments, check_absolute, check_file, parser, run_task
 from rayrank.core import flow
-from rayrank.core.artifacts import Artifact, Store, report_key
+from rayrank.core.artifacts import Artifact, Store, digest_of
 from rayrank.core.config import PipelineConfig
-from rayrank.core.errors import ConfigError
+from rayrank.core.errors import ConfigError, StorageError
 from rayrank.core.progress import progress
 
 if TYPE_CHECKING:
     from serve.config import ServeConfig
 
 PART_QUERIES = 100
-"""Queries of one file; a restart ranks only the queries of missing files again."""
+"""Queries per part file; a restart ranks only the queries whose file is missing."""
+
+BACKENDS = ("torch", "torch-fp8", "onnx-int8")
+VERSION = 1
+"""Raise it whenever the same model and first stage give another ranking."""
 
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
@@ -31,20 +36,29 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
     from rayrank.cluster.partitions import make_missing
     from rayrank.runs.scoring import actor_pool
     from serve.config import read
-    from serve.first_stages import open_run
+    from serve.first_stages import FOLDERS, open_run
     from serve.query_ranker import QueryRanker
 
-    first_stage = open_run(store.require(flow.run_node(config.candidates.first_stage, config), config).url)
+    name = config.candidates.first_stage
+    run = store.require(flow.run_node(name, config), config)
+    if run.stage not in FOLDERS:
+        raise ConfigError(
+            f"candidates.first_stage={name} cannot search for new queries: name a run of kind {', '.join(FOLDERS)}."
+        )
+    first_stage = open_run(run.url)
     queries = list(queries_of(arguments, first_stage).items())
+    start_ray()
+    actors, cpus, gpus = actor_pool(config.resources)
+    gpus = 0.0 if arguments.backend == "onnx-int8" else gpus
     search = {"run": first_stage.url, "depth": first_stage.manifest["config"]["run"]["depth"]}
-    settings = read({"model": arguments.model, "backend": arguments.backend, "search": search})
+    settings = read(
+        {"model": arguments.model, "backend": arguments.backend, "search": search, "resources": {"gpus": gpus}}
+    )
     artifact = Artifact(store.root, "ranked", _key(settings, first_stage, queries))
     items: list[dict[str, Any]] = [
         {"name": f"run/part-{number:05d}.parquet", "queries": queries[start : start + PART_QUERIES]}
         for number, start in enumerate(range(0, len(queries), PART_QUERIES))
     ]
-    start_ray()
-    actors, cpus, gpus = actor_pool(config.resources)
     given = {"artifact": artifact, "settings": settings.model_dump(mode="json"), "threads": cpus}
     empty = 0
     with progress("rank", len(queries), "queries") as advance:
@@ -55,16 +69,18 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
             advance(facts["num_queries"])
     num_passages = _write(arguments, artifact, [item["name"] for item in items], settings.name)
     found = f"{len(queries):,} queries, {num_passages:,} passages"
-    found += f"; {empty:,} queries found nothing" if empty else ""
+    found += f"; no passage was found for {empty:,} queries" if empty else ""
     return {"num_queries": len(queries), "num_without_results": empty, "findings": [f"{arguments.output}: {found}"]}
 
 
 def check(arguments: Arguments) -> None:
     """Refuse options that cannot be used, before anything is loaded."""
-    if bool(arguments.queries) == bool(arguments.split):
+    if arguments.queries and arguments.split:
+        raise ConfigError("--queries and --split exclude each other: give one of them.")
+    if not arguments.queries and not arguments.split:
         raise ConfigError("Name the queries to rank: a file with --queries, or a split of the dataset with --split.")
-    if not Path(arguments.output).absolute().parent.is_dir():
-        raise ConfigError(f"--output {arguments.output} cannot be written: its folder does not exist; make it first.")
+    check_file("--output", arguments.output)
+    check_absolute("--output", arguments.output)
     if arguments.queries:
         from rayrank.data.new_queries import read_new_queries
 
@@ -93,11 +109,20 @@ def _write(arguments: Arguments, artifact: Artifact, parts: list[str], tag: str)
     from rayrank.data.run_files import write_msmarco, write_trec
 
     table = pa.concat_tables([artifact.read_table(name) for name in parts])
-    with Path(arguments.output).open("wb") as stream:
-        if arguments.format == "msmarco":
-            write_msmarco(table, stream)
-        else:
-            write_trec(table, stream, tag=tag)
+    # Renamed at the end, so that a job killed here leaves no half file.
+    draft = Path(f"{arguments.output}.draft")
+    try:
+        with draft.open("wb") as stream:
+            if arguments.format == "msmarco":
+                write_msmarco(table, stream)
+            else:
+                write_trec(table, stream, tag=tag)
+        draft.replace(arguments.output)
+    except OSError as error:
+        raise StorageError(
+            f"--output {arguments.output} cannot be written: {error.strerror}; the ranking is in storage, so run the "
+            f"same command with another file."
+        ) from None
     return len(table)
 
 
@@ -105,7 +130,7 @@ def _key(settings: "ServeConfig", first_stage: Artifact, queries: list[tuple[str
     from rayrank.core.pretrained import content_digest
 
     model = content_digest(settings.model, "--model")
-    return report_key([model, settings.backend, first_stage.key, queries])
+    return digest_of([VERSION, PART_QUERIES, model, settings.backend, first_stage.key, queries])
 
 
 if __name__ == "__main__":
@@ -115,6 +140,8 @@ if __name__ == "__main__":
     options.add_argument("--split", metavar="NAME", help="a split of the dataset, such as one without judgments")
     options.add_argument("--output", required=True, metavar="FILE", help="the run file to write")
     options.add_argument("--format", choices=("trec", "msmarco"), default="trec", help="default: %(default)s")
-    options.add_argument("--backend", default="torch", help="as of the endpoint: torch, torch-fp8 or onnx-int8")
+    options.add_argument(
+        "--backend", choices=BACKENDS, default="torch", help="how scores are computed; default: %(default)s"
+    )
     arguments = options.parse_args()
     run_task(arguments, lambda config, store: run(arguments, config, store), lambda config: check(arguments))

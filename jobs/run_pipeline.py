@@ -6,7 +6,7 @@ from typing import Any
 
 from jobs.entry import Arguments, parser, run_job
 from rayrank.core import flow
-from rayrank.core.artifacts import Artifact, Store, report_key
+from rayrank.core.artifacts import Artifact, Store, digest_of
 from rayrank.core.config import PipelineConfig
 
 REPORT = "report.md"
@@ -42,7 +42,7 @@ def conclude(
         if choice is None
         else choice.finding()
     )
-    report = Artifact(store.root, "pipeline", report_key([fact["path"] for fact in summary["stages"]]))
+    report = Artifact(store.root, "pipeline", digest_of([fact["path"] for fact in summary["stages"]]))
     with report.create(REPORT) as stream:
         stream.write(pipeline_markdown(summary, about_choice).encode())
     lines = [about_choice, f"report: {report.url}/{REPORT}"]

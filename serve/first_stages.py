@@ -34,6 +34,7 @@ def open_run(url: str) -> Artifact:
         )
     for source in _sources(run):
         open_run(source.url)
+    corpus_of(run)  # raises an error if the run does not name its corpus
     return run
 
 

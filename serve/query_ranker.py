@@ -26,6 +26,7 @@ class QueryRanker(PartitionWorker):
         self._artifact, self._depth = artifact, config.search.depth
         self._search, self._model = RunSearch(config.search), ServedModel(config)
         self._loop = asyncio.new_event_loop()
+        self._weight = self._loop.run_until_complete(self._model.info()).first_stage_weight
 
     def make(self, item: dict[str, Any]) -> dict[str, Any]:
         queries: list[tuple[str, str]] = item["queries"]
@@ -36,7 +37,7 @@ class QueryRanker(PartitionWorker):
         return facts
 
     async def _rank_all(self, queries: list[tuple[str, str]]) -> list[pa.Table]:
-        # One after another: a query's candidates fill a batch of the model.
+        # One after another: on a CPU the candidates of one query occupy all cores. A GPU waits while Lucene searches.
         return [await self._rank(query_id, text) for query_id, text in queries]
 
     async def _rank(self, query_id: str, text: str) -> pa.Table:
@@ -44,8 +45,8 @@ class QueryRanker(PartitionWorker):
         if not hits:
             return CANDIDATES.empty_table()
         ask = Ask(text, [hit.text for hit in hits], first_stage_scores=[hit.score for hit in hits])
-        answer, info = await self._model.rerank(ask), await self._model.info()
-        scores = final_scores(answer.logits, ask.first_stage_scores, info.first_stage_weight)
+        answer = await self._model.rerank(ask)
+        scores = final_scores(answer.logits, ask.first_stage_scores, self._weight)
         columns = {
             "query_id": [query_id] * len(hits),
             "passage_id": [hits[place].passage_id for place in answer.order],

@@ -12,7 +12,7 @@ from optuna.study import Study
 from rich.table import Table
 
 from rayrank.core import flow
-from rayrank.core.artifacts import Artifact, Store, report_key
+from rayrank.core.artifacts import Artifact, Store, digest_of
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import as_file
@@ -227,4 +227,4 @@ def sweep_folder(space: Space, config: PipelineConfig, cost: bool, store: Store)
         if key in DIGESTS and isinstance(dimension, CategoricalDistribution):
             # The key depends on the files of a folder, not only on its name.
             parts.append([flow.key("listwise", varied(config, {key: value})) for value in dimension.choices])
-    return Artifact(store.root, "sweeps", report_key(parts))
+    return Artifact(store.root, "sweeps", digest_of(parts))

@@ -59,6 +59,7 @@ def reference(
 @pytest.mark.parametrize(
     ("name", "first", "settings"),
     [
+        ("cacm", Bm25(0.9, 0.4, 1000), IndexConfig()),
         ("cacm", Bm25(1.2, 0.75, 50), IndexConfig(stemmer="krovetz", stopwords="none")),
         ("cacm", Bm25(1.2, 0.75, 50, Rm3(8, 5, 0.6)), IndexConfig()),
     ],

@@ -74,6 +74,7 @@ def assert_same_end(storage: Path, trained: Path) -> None:
 
 
 # All three phases resume in tests/unit/training.
+@pytest.mark.timeout(600)
 def test_after_kills_of_workers_and_of_the_driver_the_weights_equal_those_of_an_uninterrupted_training(
     trained: Path, tmp_path: Path
 ) -> None:

@@ -1,21 +1,21 @@
 """jobs.rank writes what POST /search would answer."""
 
-import asyncio
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx
+import numpy as np
 import pytest
+from ray import serve
 
 from jobs.rank import queries_of
 from rayrank.core.errors import ConfigError
 from rayrank.data.run_files import read_trec
-from serve.config import SearchConfig, read
+from serve.app import build
 from serve.first_stages import corpus_of, open_run
-from serve.model import ServedModel
-from serve.records import Ask
-from serve.search import RunSearch
+from serve.order import final_scores
 
 SETTINGS = ["dataset.demo.subjects=20", "candidates.depth=10", "candidates.first_stage=dense"]
 
@@ -27,48 +27,44 @@ def command(storage: Path, model: Path, *more: str) -> list[str]:
 
 @pytest.mark.slow
 def test_new_queries_get_the_passages_and_the_order_of_the_endpoint(
-    run_folders: dict[str, Path], model_folder: Path, tmp_path: Path
+    run_folders: dict[str, Path], model_folder: Path, serving: str, tmp_path: Path
 ) -> None:
     texts = {"a": "where is the lighthouse", "b": "how tall is the tower"}
     (tmp_path / "new.tsv").write_text("".join(f"{key}\t{text}\n" for key, text in texts.items()))
-    files = ["--queries", str(tmp_path / "new.tsv"), "--output", str(tmp_path / "new.trec")]
+    storage, output = run_folders["dense"].parents[1], tmp_path / "new.run"
+    order = command(storage, model_folder, "--queries", str(tmp_path / "new.tsv"), "--output", str(output))
 
-    order = command(run_folders["dense"].parents[1], model_folder, *files)
     done = subprocess.run(order, text=True, capture_output=True, check=False)
 
     assert done.returncode == 0, done.stderr
-    assert "new.trec: 2 queries, 20 passages" in done.stdout
-    with (tmp_path / "new.trec").open("rb") as stream:
-        rows = read_trec(stream, "new.trec").to_pylist()
-    search = RunSearch(SearchConfig(run=str(run_folders["dense"])))
-    model = ServedModel(read({"model": str(model_folder)}))
+    assert "new.run: 2 queries, 20 passages" in done.stdout
+    with output.open("rb") as stream:
+        rows = read_trec(stream, "new.run").to_pylist()
+    searched = {"model": str(model_folder), "search": {"run": str(run_folders["dense"]), "depth": 10}}
+    serve.run(build(searched), name="ranked", route_prefix="/ranked")
+    weight = httpx.get(f"{serving}/ranked/info", timeout=60).json()["first_stage_weight"]
     for key, text in texts.items():
-        hits = search(text, 10)
-        ask = Ask(text, [hit.text for hit in hits], first_stage_scores=[hit.score for hit in hits])
-        answer = asyncio.run(model.rerank(ask))
+        asked = {"query": text, "raw_scores": True}
+        answer = httpx.post(f"{serving}/ranked/search", json=asked, timeout=60).raise_for_status().json()["results"]
         found = [row for row in rows if row["query_id"] == key]
-        assert [row["passage_id"] for row in found] == [hits[place].passage_id for place in answer.order]
-        assert [row["score"] for row in found] == sorted((row["score"] for row in found), reverse=True)
+        assert [row["passage_id"] for row in found] == [result["id"] for result in answer]
+        logits, first = ([result[name] for result in answer] for name in ("relevance_score", "first_stage_score"))
+        scores = list(final_scores(logits, first, weight).values())
+        assert np.allclose([row["score"] for row in found], scores, atol=1e-4)
+    serve.delete("ranked")
+
+    parts = {path: path.stat().st_mtime_ns for path in storage.glob("ranked/*/run/*.parquet")}
+    again = subprocess.run([*order, "--format", "msmarco"], text=True, capture_output=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert {path: path.stat().st_mtime_ns for path in storage.glob("ranked/*/run/*.parquet")} == parts
+    expected = [f"{row['query_id']}\t{row['passage_id']}\t{row['rank']}" for row in rows]
+    assert output.read_text().splitlines() == expected
 
 
-def test_a_split_of_the_dataset_is_ranked_whether_it_is_judged_or_not(run_folders: dict[str, Path]) -> None:
+def test_the_queries_of_a_split_are_found_by_its_name(run_folders: dict[str, Path]) -> None:
     run = open_run(str(run_folders["dense"]))
     queries = corpus_of(run).read_table("queries.parquet").to_pylist()
     expected = {row["query_id"]: row["text"] for row in queries if row["split"] == "test"}
     assert queries_of(SimpleNamespace(queries=None, split="test"), run) == expected
     with pytest.raises(ConfigError, match="--split eval does not exist: choose one of dev, test, train"):
         queries_of(SimpleNamespace(queries=None, split="eval"), run)
-
-
-@pytest.mark.parametrize(
-    ("more", "told"),
-    [
-        (["--output", "new.trec"], "Name the queries to rank: a file with --queries, or a split"),
-        (["--split", "test", "--output", "/nowhere/new.trec"], "--output /nowhere/new.trec cannot be written"),
-    ],
-)
-def test_options_that_cannot_be_used_are_one_sentence(more: list[str], told: str, tmp_path: Path) -> None:
-    done = subprocess.run(command(tmp_path, tmp_path, *more), text=True, capture_output=True, check=False)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.splitlines()[-1].startswith(f"error: {told}")
-    assert "Traceback" not in done.stderr

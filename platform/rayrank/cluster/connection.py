@@ -38,8 +38,9 @@ def start_ray() -> None:
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
-    # The first worker starts the fork server, which needs seconds; meanwhile this process does other work.
-    ray.remote(num_cpus=0)(lambda: None).remote()
+    if options["runtime_env"]:
+        # The first worker starts the fork server, which needs seconds; meanwhile this process does other work.
+        ray.remote(num_cpus=0)(lambda: None).remote()
 
 
 def _join(address: str, options: dict[str, Any]) -> None:

@@ -26,8 +26,8 @@ from rayrank.core.errors import MissingArtifact, StorageError
 MANIFEST = "manifest.json"
 
 
-def report_key(parts: object) -> str:
-    """Return the key of a report's folder: a digest of what the report depends on, given as a JSON value."""
+def digest_of(parts: object) -> str:
+    """Return a digest of a JSON value, for example of what a report depends on, as the key of its folder."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 

@@ -23,9 +23,9 @@ _NO_DEV = ("training.dev_queries", "training.metric")
 """Settings of the training section that a phase without a ranking metric does not depend on."""
 _ALL_BUT_LANGUAGE = ("index.stemmer", "index.stopwords")
 """Settings of the index section that a stage which needs only the language does not depend on."""
-_PASSAGES_ONLY = ("domain_report", "index", "rm3_index", "pretrain")
+_PASSAGES_ONLY = ("domain_report", "index", "rm3_index", "pretrain")  # stages that read only passages
 _OF_QUERIES = "on_unknown on_shared type_field group_field holdout train_queries train_seed relevant_from".split()
-"""Stages that read nothing but passages, and the settings of the dataset section that leave passages as they are."""
+"""Settings of the dataset section that do not change the passages."""
 _FOLDERS = ("text.tokenizer", "encoder.name", "dense.encoder", "doc2query.model")
 """Settings that may name a local folder; if they do, their section has a fingerprint."""
 
@@ -135,7 +135,7 @@ STAGES: dict[str, Stage] = {
         lambda config: () if config.typer.labels else ("corpus",),
         "jobs.train_query_types",
         version=2,
-        ignores=("text.passage_pieces", "training.dev_queries", "training.metric", "typer.labels"),
+        ignores=("text.passage_pieces", *_NO_DEV, "typer.labels"),
     ),
     "query_types": Stage(("query_types", "index"), _of_query_types, "jobs.train_pointwise", ignores=_ALL_BUT_LANGUAGE),
     "pretrain": Stage(

@@ -14,8 +14,7 @@ from rayrank.core.paths import absolute_path
 from rayrank.core.phase_config import SCRATCH
 from rayrank.core.pretrained import content_digest, resolved
 from rayrank.data.labelled_questions import labels_digest
-from rayrank.data.query_type_labels import file_format
-from rayrank.data.sources.lines import opened
+from rayrank.data.sources.lines import file_format, opened
 
 _folder_digest = cache(content_digest)
 

@@ -1,15 +1,21 @@
 """Files of queries that are to be ranked: `query_id<TAB>text` lines, or .jsonl with `_id` and `text`."""
 
-from rayrank.core.errors import ConfigError
+from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.core.records import Malformed
-from rayrank.data.query_type_labels import file_format
 from rayrank.data.sources.fields import id_field, json_object, tab_fields, text_field
-from rayrank.data.sources.lines import BadRow, rows
+from rayrank.data.sources.lines import BadRow, file_format, rows
 from rayrank.data.sources.source import Part
 
 
 def read_new_queries(file: str) -> dict[str, str]:
     """Return the texts of a file's queries by id, in the file's order; a bad line raises ConfigError."""
+    try:
+        return _read(file)
+    except DatasetError as error:
+        raise ConfigError(f"--queries cannot be used: {str(error).replace('The', 'the', 1)}") from None
+
+
+def _read(file: str) -> dict[str, str]:
     texts: dict[str, str] = {}
     for row in rows(Part(file), _of_json if file_format(file) == "jsonl" else _of_tabs):
         if isinstance(row, Malformed):

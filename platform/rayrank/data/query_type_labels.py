@@ -1,25 +1,15 @@
 """Files of query types by query id, for any dataset: `query_id<TAB>type` lines, .csv, or .jsonl."""
 
 import csv
-from pathlib import PurePosixPath
 
 from rayrank.core.errors import ConfigError
 from rayrank.core.records import Malformed
 from rayrank.data.problems import Problems
 from rayrank.data.sources.fields import id_field, json_object, text_field, usable_id
-from rayrank.data.sources.lines import COMPRESSED, BadRow, rows
+from rayrank.data.sources.lines import BadRow, file_format, rows
 from rayrank.data.sources.source import Part
 
-FORMATS = {".csv": "csv", ".jsonl": "jsonl"}
-"""Formats by the ending of a file's name; any other file has tabs."""
-
 HEADERS = (["query_id", "query_type"], ["query_id", "type"])
-
-
-def file_format(file: str) -> str:
-    """Return the format of a file: csv, jsonl or tsv."""
-    name = PurePosixPath(file.lower())
-    return FORMATS.get(PurePosixPath(name.stem).suffix if name.suffix in COMPRESSED else name.suffix, "tsv")
 
 
 def read_types(file: str, problems: Problems) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """Run files of other systems: TREC's format, MS MARCO's two, and Parquet; each may be on any fsspec storage."""
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple, NoReturn
@@ -14,6 +12,7 @@ import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 from numpy.typing import NDArray
 
+from rayrank.core.artifacts import digest_of
 from rayrank.core.errors import DatasetError
 from rayrank.core.records import CANDIDATES
 from rayrank.data.run_files import TREC, LineFormat, read_lines, stop
@@ -126,7 +125,7 @@ def find_files(paths: Sequence[str]) -> list[str]:
 def files_digest(paths: Sequence[str]) -> str:
     """Return a digest of the content of run files; where they lie does not matter."""
     contents = [file_digest(path, "change `paths` of the run that reads it") for path in find_files(paths)]
-    return hashlib.sha256(json.dumps(contents).encode()).hexdigest()[:16]
+    return digest_of(contents)
 
 
 def _format_of(path: str) -> LineFormat | None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 
 from rayrank.core import flow
-from rayrank.core.artifacts import Store, report_key
+from rayrank.core.artifacts import Store, digest_of
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.data.digests import varied
@@ -113,7 +113,7 @@ def run(config: PipelineConfig, store: Store, rows: Sequence[RowSpec], seeds: Se
 def digest(config: PipelineConfig, rows: Sequence[RowSpec], seeds: Sequence[int]) -> str:
     """Return the name of the table's folder, a digest of the rows' names and the keys of their evaluations."""
     keys = [[row.name, [flow.key("evaluate", _configured(config, row, seed)) for seed in seeds]] for row in rows]
-    return report_key(keys)
+    return digest_of(keys)
 
 
 def _configured(config: PipelineConfig, row: RowSpec, seed: int) -> PipelineConfig:

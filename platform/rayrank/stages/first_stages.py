@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayrank.core import flow
-from rayrank.core.artifacts import Artifact, Store, report_key
+from rayrank.core.artifacts import Artifact, Store, digest_of
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.core.records import CANDIDATES
@@ -57,7 +57,7 @@ class Comparison(NamedTuple):
         runs = [*((name, name) for name in self.names), *self.rankers]
         keys = [[*pair, flow.key(flow.run_node(pair[1], self.config), self.config)] for pair in runs]
         identity = [keys, self.splits, self.reference, asdict(self.procedure)]
-        return report_key(identity)
+        return digest_of(identity)
 
 
 def prepare(config: PipelineConfig, store: Store, names: Sequence[str] = (), split: str = "") -> Comparison:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from rayrank.core import flow
-from rayrank.core.artifacts import Store, report_key
+from rayrank.core.artifacts import Store, digest_of
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.data.digests import varied
@@ -30,7 +30,7 @@ def run(
     make_all(wanted, store, parallel)
     points = [_point(size, found, split, store) for size, found in configs.items()]
     keys = [flow.key(node, each) for node, each in wanted]
-    return LearningCurve(split, points), report_key(keys)
+    return LearningCurve(split, points), digest_of(keys)
 
 
 def measured_split(config: PipelineConfig, store: Store) -> str:

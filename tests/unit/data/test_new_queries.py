@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rayrank.core.errors import ConfigError, DatasetError
+from rayrank.core.errors import ConfigError
 from rayrank.data.new_queries import read_new_queries
 
 QUERIES = {"7": "who wrote hamlet", "q2": "où est le phare"}
@@ -44,5 +44,5 @@ def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path, name: str, c
 
 
 def test_a_missing_file_is_named() -> None:
-    with pytest.raises(DatasetError, match=r"The file /nowhere/new.tsv does not exist: check its path"):
+    with pytest.raises(ConfigError, match=r"^--queries cannot be used: the file /nowhere/new.tsv does not exist"):
         read_new_queries("/nowhere/new.tsv")

@@ -13,7 +13,8 @@ from rayrank.core.errors import ConfigError, ProblemsFound
 from rayrank.core.overrides import build
 from rayrank.data.digests import digested, varied
 from rayrank.data.problems import Problems
-from rayrank.data.query_type_labels import file_format, read_types
+from rayrank.data.query_type_labels import read_types
+from rayrank.data.sources.lines import file_format
 
 TYPES = {"q1": "number", "2": "any text"}
 FORMS = {

@@ -24,6 +24,15 @@ WRONG = [
     ("jobs.first_stages", ["--run", "drbert"], "--run drbert is not a first stage, it ranks what another run found"),
     ("jobs.ablate", ["--only", "lunch"], "--only lunch is not a row of the table"),
     ("jobs.ablate", ["--row", "late: strm.first_laye=2"], "did you mean strm.first_layer"),
+    ("jobs.rank", [], "Name the queries to rank: a file with --queries, or a split of the dataset with --split"),
+    ("jobs.rank", ["--queries", "a", "--split", "dev"], "--queries and --split exclude each other"),
+    ("jobs.rank", ["--queries", "none.tsv"], "--queries cannot be used: the file none.tsv does not exist"),
+    ("jobs.rank", ["--split", "dev", "--output", "."], "--output . cannot be written: it is a folder"),
+    (
+        "jobs.rank",
+        ["--split", "dev", "--output", "none/new.trec"],
+        "--output none/new.trec cannot be written: there is",
+    ),
     ("tune.sweep", ["--space", "none.yaml"], "--space none.yaml cannot be read"),
     ("tune.sweep", ["--trials", "0"], "--trials 0 cannot be used"),
     ("tune.sweep", ["--set", "runs.drbert.model=pointwise"], "no run has model=listwise"),
@@ -60,7 +69,11 @@ FILES = {
     "date.yaml": "listwise.lr: !!timestamp x",
     "dev.json.zip": "no archive",
 }
-REQUIRED = {"jobs.export": ["--output", "new"], "jobs.promote": ["--to", "http://127.0.0.1:9"]}
+REQUIRED = {
+    "jobs.export": ["--output", "new"],
+    "jobs.promote": ["--to", "http://127.0.0.1:9"],
+    "jobs.rank": ["--model", "model", "--output", "new.trec"],
+}
 
 
 @pytest.mark.parametrize(("job", "options", "sentence"), WRONG)

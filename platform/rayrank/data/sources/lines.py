@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import PurePosixPath
 from typing import IO, NamedTuple, TypeVar
 
 import fsspec
@@ -17,6 +18,7 @@ from rayrank.data.sources.source import Part
 Row = TypeVar("Row")
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+_FORMATS = {".csv": "csv", ".jsonl": "jsonl"}
 
 
 class BadRow(Exception):
@@ -28,6 +30,12 @@ class Line(NamedTuple):
 
     offset: int
     data: bytes
+
+
+def file_format(file: str) -> str:
+    """Return the format of a file: csv, jsonl or tsv."""
+    name = PurePosixPath(file.lower())
+    return _FORMATS.get(PurePosixPath(name.stem).suffix if name.suffix in COMPRESSED else name.suffix, "tsv")
 
 
 def split_bytes(path: str, part_bytes: int) -> list[Part]:

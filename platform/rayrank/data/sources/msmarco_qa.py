@@ -96,7 +96,7 @@ def _found(path: str) -> list[str]:
     """Return the files of a folder, or the path itself if it is no folder."""
     filesystem, root = fsspec.url_to_fs(path)
     if not filesystem.exists(root):
-        raise DatasetError(f"The file {path} does not exist: check the path after --dataset.")
+        raise DatasetError(f"The file or folder {path} does not exist: check the path after --dataset.")
     if not filesystem.isdir(root):
         return [path]
     files = find_all(path, *(f"[!.]*{suffix}" for suffix in SUFFIXES), what="MS MARCO QA files")
