@@ -109,10 +109,12 @@ def run_task(
     arguments: Arguments,
     task: Callable[[PipelineConfig, Store], dict[str, Any]],
     check: Callable[[PipelineConfig], object] = lambda config: None,
+    extra: Sequence[str] = (),
 ) -> None:
     """Run a task on storage, print the `findings` among the facts it returns, and exit as `run_job` does.
 
-    `check` raises if an option of the job cannot be used; nothing has been created at that time.
+    `check` raises if an option of the job cannot be used; nothing has been created at that time. `extra` are settings,
+    as of --set, that options of the job stand for.
     """
 
     def prepare(config: PipelineConfig) -> Work:
@@ -125,7 +127,7 @@ def run_task(
             sys.stdout.write("\n".join([*summary["findings"], f"log: {log_file}", ""]))
         _write_json(arguments.json, summary)
 
-    _attempt(arguments, prepare, ())
+    _attempt(arguments, prepare, extra)
 
 
 def _attempt(arguments: Arguments, prepare: Callable[[PipelineConfig], Work], extra: Sequence[str]) -> None:

@@ -1,30 +1,45 @@
-"""Workers of the cluster that stages start are forks of a fork server, and start without it if it is killed."""
+"""Workers of the cluster that stages start are forks of a fork server, which is replaced if it is killed."""
 
 import sys
+import time
 from pathlib import Path
 
 import psutil
+import pytest
 import ray
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or Path("/dev/nvidiactl").exists(), reason="workers are not forked here"
+)
 
 
 @ray.remote(num_cpus=0)
 class Worker:
-    def modules(self) -> set[str]:
-        return {"torch", "transformers"} & set(sys.modules)
+    def has_torch(self) -> bool:
+        return "torch" in sys.modules
 
     def parent(self) -> int:
         return psutil.Process().ppid()
 
 
+def forked_worker() -> tuple[ray.actor.ActorHandle, psutil.Process]:
+    """Return a worker and its fork server; on a busy machine the first workers may start without the server."""
+    for _ in range(30):
+        worker = Worker.remote()
+        parent = psutil.Process(ray.get(worker.parent.remote()))
+        if "rayrank.cluster.fork_server" in parent.cmdline():
+            return worker, parent
+        time.sleep(2)
+    raise TimeoutError
+
+
 def test_a_worker_finds_torch_imported_and_a_killed_fork_server_is_replaced(ray_cluster: None) -> None:
-    worker = Worker.remote()
-    assert ray.get(worker.modules.remote()) == {"torch", "transformers"}
-    server = psutil.Process(ray.get(worker.parent.remote()))
-    assert "rayrank.cluster.fork_server" in server.cmdline()
+    worker, server = forked_worker()
+    assert ray.get(worker.has_torch.remote())
     assert Path(server.parent().exe()).name == "raylet"
     server.kill()
     server.wait()
-    other = Worker.remote()
-    assert ray.get(other.modules.remote()) == {"torch", "transformers"}
-    assert ray.get(other.parent.remote()) != server.pid
-    assert ray.get(worker.modules.remote())  # workers outlive the server that forked them
+    other, replacement = forked_worker()
+    assert replacement.pid != server.pid
+    assert ray.get(other.has_torch.remote())
+    assert ray.get(worker.has_torch.remote())  # workers outlive the server that forked them

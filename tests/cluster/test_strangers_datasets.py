@@ -5,6 +5,7 @@ import random
 import subprocess
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from sentence_transformers import CrossEncoder
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -83,8 +84,9 @@ def test_a_set_without_dev_with_titles_long_abstracts_and_grades_needs_no_settin
     assert answer.returncode == 0, answer.stderr
     assert "held out" in answer.stderr
     assert "chosen on dev" in answer.stdout
-    corpus = json.loads(next((storage / "corpus").glob("*/manifest.json")).read_text())
-    assert corpus["metrics"]["num_judgments"] == 180
+    judgments = pq.read_table(next((storage / "corpus").glob("*/judgments.parquet"))).to_pandas()
+    assert set(judgments["relevance"]) == {0, 1, 2}
+    assert set(judgments["split"]) == {"train", "dev", "test"}
     chosen = run("export", storage, folder, joining, settings, "--force", "--output", str(tmp_path / "model"))
     assert chosen.returncode == 0, chosen.stderr
 

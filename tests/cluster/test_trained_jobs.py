@@ -192,3 +192,25 @@ def test_an_int8_model_is_exported_if_it_ranks_dev_as_well_and_refused_if_not(
     queries, passages, types = ["what is it"] * 3, ["a bridge", "a tall tower of stone", "it is"], ["location"] * 3
     full, small = (score(load(str(folder), backend), queries, passages, types) for backend in ("torch", "onnx-int8"))
     assert np.allclose(small, full, atol=0.5)
+
+
+def test_compare_agrees_with_evaluate_and_shows_both_top_lists(measured: Path, run: Run) -> None:
+    names = ("--run", "drbert", "--baseline", "bm25", "--split", "dev")
+    (evaluated,) = [fact for fact in run("evaluate", measured, *names)["stages"] if fact["stage"] == "evaluate"]
+    figures = json.loads(Path(evaluated["path"], "manifest.json").read_text())["metrics"]["MRR@10"]
+
+    report = run("compare", measured, *names, "--cases", "3")["report"]
+
+    overall = report["overall"]
+    assert overall["mean"] == pytest.approx(figures["mean"])
+    assert overall["comparison"] == pytest.approx(figures["comparison"])
+    assert overall["wins"] + overall["ties"] + overall["losses"] == overall["num_queries"] == len(report["differences"])
+    assert len(report["tables"]) == 4
+    for rows in report["tables"].values():
+        assert sum(row["num_queries"] for row in rows) == overall["num_queries"]
+    (folder,) = (measured / "comparison").iterdir()
+    assert {path.name for path in folder.iterdir()} == {"report.json", "report.md", "differences.png", "groups.png"}
+    for case in [*report["gains"], *report["losses"]]:
+        assert case["top"][0]["text"]
+        better = case["rank"] if case["value"] > case["baseline"] else case["baseline_rank"]
+        assert max(case["value"], case["baseline"]) == pytest.approx(1 / better)

@@ -38,7 +38,7 @@ def start_ray() -> None:
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
-    if options["runtime_env"]:
+    if options["runtime_env"] and not address:
         # The first worker starts the fork server, which needs seconds; meanwhile this process does other work.
         ray.remote(num_cpus=0)(lambda: None).remote()
 

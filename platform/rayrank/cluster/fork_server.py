@@ -1,10 +1,11 @@
-"""Ray workers that start in less than a second: forks of a process that has imported torch and transformers already.
+"""Ray workers that start in about a second: forks of a process that has imported torch and transformers already.
 
-Importing them takes nine seconds of a core, and a pipeline starts a dozen workers. With `runtime_env` Ray starts each
+Importing them takes nine seconds of a core, and a pipeline starts a dozen workers. `start_ray` tells Ray to start each
 worker with `python -m rayrank.cluster.fork_server`. That command asks the fork server of its node for a fork that runs
 the worker, and becomes the server if there is none. If that fails, it runs the worker itself, as without this module.
 """
 
+import atexit
 import contextlib
 import gc
 import hashlib
@@ -12,34 +13,36 @@ import importlib
 import json
 import os
 import runpy
-import shlex
-import signal
 import socket
 import struct
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 PRELOADED = ("rayrank.runs.scoring", "rayrank.training.phases.listwise")
 """Modules that the fork server imports; they import torch and transformers, but not Ray.
 
-Ray reads some settings of a worker, such as the id of its job, from the environment when it is imported.
+Ray reads some settings of a worker, such as the id of its job, from the environment when it is imported; a fork would
+have those of the first worker.
 """
 
-START_SECONDS = 60.0
-"""A worker that has waited this long for the fork server starts without it."""
+START_SECONDS = 30.0
+"""A worker that has waited this long for the fork server starts without it; Ray gives up a worker after 60 s."""
 
 IDLE_SECONDS = 300.0
-"""A fork server ends after this time without a new worker, because it occupies about half a gigabyte."""
+"""A fork server without workers ends after this time, because it occupies about half a gigabyte."""
 
-_OF_A_WORKER = ("RAY_", "OMP_NUM_THREADS", "PWD", "OLDPWD", "SHLVL", "_")
+_OF_A_WORKER = ("RAY_", "PWD", "OLDPWD", "SHLVL", "_")
 """Beginnings of environment variables that may differ between the workers of one fork server."""
 
 _OTHER_PYTHON = ("pip", "uv", "conda", "container", "image_uri", "py_executable")
 """Fields of a job's runtime environment that choose the Python of its workers."""
 
+# Finds the Python of the Ray node that starts the worker: it may be installed elsewhere than that of the driver.
+_PYTHON = r"""$(tr '\0' '\n' < /proc/$RAY_RAYLET_PID/cmdline | sed -n 's/^--python_worker_command=\([^ ]*\) .*/\1/p')"""
 _SIZE, _READY = struct.Struct("!I"), b"1"
 
 
@@ -49,9 +52,7 @@ def runtime_env() -> dict[str, Any]:
     is_off = os.environ.get("RAYRANK_FORK_WORKERS") == "0"
     if is_off or sys.platform != "linux" or any(job.get(field) for field in _OTHER_PYTHON):
         return {}
-    # Ray passes this to a shell. Another node may keep its Python elsewhere.
-    python = f'"$(command -v {shlex.quote(sys.executable)} || command -v python3)"'
-    return {"py_executable": f"{python} -m {__spec__.name}"}
+    return {"py_executable": f'"{_PYTHON}" -m {__spec__.name}'}  # Ray passes it to a shell
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -69,18 +70,13 @@ def forked(arguments: Sequence[str], modules: Sequence[str] = PRELOADED) -> bool
     # Forks of a process that has used CUDA cannot use it, and some module might use it while it is imported.
     if Path("/dev/nvidiactl").exists() or "RAY_RAYLET_PID" not in os.environ:
         return False
-    address = _address()
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(address)  # fails if there is a server
-        if os.fork():
-            serve(listener, modules)
-            os._exit(0)
-    request = json.dumps([list(arguments), dict(os.environ), str(Path.cwd())]).encode()
     try:
-        with _connection(address) as server:
+        request = json.dumps([list(arguments), dict(os.environ), str(Path.cwd())]).encode()
+        with _connection(_address(), modules) as server:
             socket.send_fds(server, [_SIZE.pack(len(request))], [0, 1, 2])
             server.sendall(request)
-            # The server forks only after this process has confirmed that it still waits: no worker may run twice.
+            # The fork runs the script only after this process has confirmed that it still waits: no worker may run
+            # twice.
             is_ready = server.recv(1) == _READY
             if is_ready:
                 server.sendall(_READY)
@@ -90,41 +86,62 @@ def forked(arguments: Sequence[str], modules: Sequence[str] = PRELOADED) -> bool
 
 
 def _address() -> str:
-    """Return the name of the server's socket, which differs for other code, other settings and other Ray nodes."""
+    """Return the name of the server's socket: a digest of the Ray node, the Python, the code, the folder and the
+    environment."""
+    package = Path(__file__).parents[1]
+    code = max(path.stat().st_mtime_ns for path in package.rglob("*.py"))
+    # The network, and with it the socket, may be shared by containers in which processes have the same numbers.
+    containers = [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("pid", "mnt")]
     kept = sorted(item for item in os.environ.items() if not item[0].startswith(_OF_A_WORKER))
-    same = [os.environ["RAY_RAYLET_PID"], sys.executable, str(Path.cwd()), kept]
+    same = [os.environ["RAY_RAYLET_PID"], containers, sys.executable, str(package), code, str(Path.cwd()), kept]
     return "\0rayrank-fork-server-" + hashlib.sha256(json.dumps(same).encode()).hexdigest()[:32]
 
 
 @contextlib.contextmanager
-def _connection(address: str) -> Iterator[socket.socket]:
-    """Connect to the fork server, and wait for it while it imports."""
-    until, parent = time.monotonic() + START_SECONDS, os.getppid()
+def _connection(address: str, modules: Sequence[str]) -> Iterator[socket.socket]:
+    """Connect to the fork server, start it if there is none, and wait for it while it imports."""
+    until = time.monotonic() + START_SECONDS
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(START_SECONDS)
         while True:
             try:
                 connection.connect(address)
                 break
-            except ConnectionRefusedError:
-                # The parent is the server in the fork that asks first, and otherwise Ray's node.
-                if time.monotonic() > until or os.getppid() != parent:
+            except ConnectionRefusedError:  # there is no server, or it is still importing
+                if time.monotonic() > until:
                     raise
+                _become_server(address, modules)
                 time.sleep(0.05)
+        connection.settimeout(max(1.0, until - time.monotonic()))
         _check_user(connection)
         yield connection
 
 
 def _check_user(connection: socket.socket) -> None:
-    """Refuse another user's process: any process on a machine may use a socket without a file."""
+    """Refuse another user's process: this kind of socket has no file permissions, so any user could connect."""
     credentials = struct.Struct("3i")
     _, user, _ = credentials.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size))
     if user != os.getuid():
         raise PermissionError(f"The process at the other end of the socket belongs to user {user}.")
 
 
+def _become_server(address: str, modules: Sequence[str]) -> None:
+    """Turn this process into the server, unless there is one; what called this function goes on in a fork."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        try:
+            listener.bind(address)
+        except OSError:
+            return
+        if os.fork() == 0:
+            os.setsid()  # its group is not that of the server, which Ray may end with a worker of the same group
+            return
+        try:
+            serve(listener, modules)
+        finally:
+            os._exit(0)
+
+
 def serve(listener: socket.socket, modules: Sequence[str]) -> None:
-    """Fork a worker for each request until the Ray node has ended or no request has come for a while."""
+    """Fork a worker for each request until the Ray node has ended, or there have been no workers for a while."""
     raylet = int(os.environ["RAY_RAYLET_PID"])
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
@@ -132,20 +149,23 @@ def serve(listener: socket.socket, modules: Sequence[str]) -> None:
     _import(modules)
     listener.listen(256)
     listener.settimeout(1.0)
-    # The kernel removes forks that have ended.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     last = time.monotonic()
     while _is_alive(raylet) and time.monotonic() - last < IDLE_SECONDS:
-        with contextlib.suppress(OSError):  # no request within a second, or one that was given up
-            _answer(listener)
+        with contextlib.suppress(OSError):  # no request within a second, or no fork: the worker starts without it
+            connection, _ = listener.accept()
+            with connection:
+                if os.fork() == 0:
+                    listener.close()
+                    _run_worker(connection)
+        if _has_workers():
             last = time.monotonic()
 
 
 def _import(modules: Sequence[str]) -> None:
+    # On some machines pyarrow's allocator would start a thread, and a fork has only the thread that forks.
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     for module in modules:
-        # A module that cannot be imported here fails in the worker, where Ray reports it.
-        with contextlib.suppress(Exception):
-            importlib.import_module(module)
+        importlib.import_module(module)
     # Forks share the memory of what is imported until they write to it; the garbage collector would write to it.
     gc.collect()
     gc.freeze()
@@ -159,23 +179,68 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def _answer(listener: socket.socket) -> None:
-    """Accept one request and fork; the fork never returns."""
-    connection, _ = listener.accept()
-    with connection:
-        connection.settimeout(5.0)
-        _check_user(connection)
-        head, streams, _, _ = socket.recv_fds(connection, _SIZE.size, 3)
-        try:
-            arguments, environment, folder = json.loads(_received(connection, *_SIZE.unpack(head)))
-            connection.sendall(_READY)
-            if connection.recv(1) == _READY and os.fork() == 0:
-                listener.close()
-                connection.close()
-                _become(arguments, environment, folder, streams)
-        finally:
-            for stream in streams:
-                os.close(stream)
+def _has_workers() -> bool:
+    """Return whether forks are alive, after removing those that have ended, which would stay as zombies."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+        return True
+    return False
+
+
+def _run_worker(connection: socket.socket) -> NoReturn:
+    """Be the process that `python SCRIPT ARGUMENT...` would be, with the streams and environment of the one that asks.
+
+    Ends the process, whatever happens.
+    """
+    code = 1
+    try:
+        arguments = _read_request(connection)
+        runpy.run_path(arguments[0], run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        # As an interpreter ends, which would return to the server's loop first.
+        with contextlib.suppress(Exception):
+            threading._shutdown()  # type: ignore[attr-defined]
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _read_request(connection: socket.socket) -> list[str]:
+    """Take over the streams, environment and folder of the process that asks; return the script and its arguments."""
+    connection.settimeout(5.0)
+    _check_user(connection)
+    head, streams, _, _ = socket.recv_fds(connection, _SIZE.size, 3)
+    arguments, environment, folder = json.loads(_received(connection, *_SIZE.unpack(head)))
+    connection.sendall(_READY)
+    if connection.recv(1) != _READY:
+        sys.exit(1)
+    connection.close()
+    os.setsid()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    _seed_numpy()
+    sys.argv = arguments
+    if not sys.flags.safe_path:
+        sys.path[0] = str(Path(arguments[0]).parent)
+    return list(arguments)
+
+
+def _seed_numpy() -> None:
+    """Seed NumPy's generator, with which forks would all draw the same numbers; Python's own is seeded by fork."""
+    import numpy as np
+
+    np.random.seed()
 
 
 def _received(connection: socket.socket, size: int) -> bytes:
@@ -186,45 +251,6 @@ def _received(connection: socket.socket, size: int) -> bytes:
             raise ConnectionResetError
         found += part
     return found
-
-
-def _become(arguments: list[str], environment: dict[str, str], folder: str, streams: list[int]) -> None:
-    """Turn this fork into the process that `python SCRIPT ARGUMENT...` would be, and end with it."""
-    import numpy as np
-
-    os.setsid()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-        os.close(stream)
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(folder)
-    # Forks would all draw the same numbers; Python's own generator is seeded again by fork.
-    np.random.seed()
-    sys.argv = arguments
-    sys.path[0] = str(Path(arguments[0]).parent)
-    code = 1
-    try:
-        runpy.run_path(arguments[0], run_name="__main__")
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        _end(code)
-
-
-def _end(code: int) -> None:
-    """End like an interpreter, with the functions registered by atexit, but without returning to the server's loop."""
-    import atexit
-
-    atexit._run_exitfuncs()
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def demo() -> PipelineConfig:
         # The heads are untrained and the steps are few: with a higher learning rate this phase does more harm than
         # good.
         pretrain=PretrainConfig(max_steps=30, batch_size=32, length=64, lr=1e-5),
-        pointwise=PointwiseConfig(epochs=3, batch_size=16, lr=3e-4),
+        pointwise=PointwiseConfig(epochs=2, batch_size=16, lr=3e-4),
         # So small a model gives few high probabilities.
         noise=NoiseConfig(threshold=0.6),
         listwise=ListwiseConfig(epochs=1, batch_size=8, lr=3e-4),

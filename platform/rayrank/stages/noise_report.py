@@ -10,6 +10,7 @@ from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.run_kinds import CANDIDATES
+from rayrank.data.passage_texts import passage_texts
 from rayrank.reports import noise_pairs, noise_table
 from rayrank.reports.noise import report
 from rayrank.reports.noise_plot import noise_png
@@ -53,11 +54,6 @@ def _parts(scores: Artifact, scattered: bool) -> Iterator[pa.Table]:
 
 def _with_texts(pairs: pa.Table, corpus: Artifact) -> pa.Table:
     queries = corpus.read_table("queries.parquet", ["query_id", "text"])
-    wanted = noise_pairs.passage_ids(pairs)
-    passages: dict[str, str] = {}
-    for name in corpus.manifest["shards"]:
-        for batch in corpus.batches(name, ["passage_id", "text"]):
-            found = batch.filter(pc.is_in(batch["passage_id"], value_set=pa.array(wanted, pa.string())))
-            passages.update(zip(found["passage_id"].to_pylist(), found["text"].to_pylist(), strict=True))
+    passages = passage_texts(corpus, noise_pairs.passage_ids(pairs))
     texts = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
     return noise_pairs.with_texts(pairs, texts, passages)

@@ -41,13 +41,21 @@ def word_table(tokenizer: "PreTrainedTokenizerFast") -> NDArray[np.int8]:
 
 def multi_piece_queries(queries: Ragged, table: NDArray[np.int8]) -> NDArray[np.bool_]:
     """Return for each row of ids whether it has a word of several pieces, by the word boundaries that STRM uses."""
+    return cut_words(queries, table) > 0
+
+
+def cut_words(queries: Ragged, table: NDArray[np.int8]) -> NDArray[np.int64]:
+    """Return how many words of each row of ids have several pieces."""
     roles = table[queries.values]
     continues = roles == CONTINUES
     continues[1:] &= roles[:-1] != ALONE
     # The first piece of a row begins a word; offsets of empty rows at the end lie behind the last id.
     continues[queries.offsets[queries.offsets < len(roles)]] = False
-    before = np.concatenate([[0], np.cumsum(continues)])
-    found: NDArray[np.bool_] = before[queries.offsets[1:]] > before[queries.offsets[:-1]]
+    # A word of several pieces has one second piece, which does not follow a piece that continues a word.
+    seconds = continues.copy()
+    seconds[1:] &= ~continues[:-1]
+    before = np.concatenate([[0], np.cumsum(seconds)])
+    found: NDArray[np.int64] = before[queries.offsets[1:]] - before[queries.offsets[:-1]]
     return found
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,16 @@ import pytest
 from rayrank.cluster import fork_server
 from rayrank.cluster.fork_server import runtime_env
 
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or Path("/dev/nvidiactl").exists(), reason="workers are not forked here"
+)
+
 # Asks for a fork like a Ray worker does, but of a server that imports only one module of the standard library.
 ASKING = """
 import os, sys
 from rayrank.cluster import fork_server
 fork_server.START_SECONDS = float(os.environ.pop("PATIENCE"))
-if not fork_server.forked(sys.argv[1:], ["decimal"]):
+if not fork_server.forked(sys.argv[1:], [os.environ.get("MODULE", "decimal")]):
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
@@ -97,8 +102,10 @@ def test_scripts_of_one_node_share_a_server_and_those_of_another_do_not(
     assert server_of(ask(raylet, script, RAY_JOB_ID="another")) == first
     assert server_of(ask(raylet, script, PYTHONPATH=f"platform:{os.environ.get('PYTHONPATH', '')}")) != first
     with subprocess.Popen(["sleep", "600"]) as other:
-        assert server_of(ask(other, script)) != first
-        other.kill()
+        try:
+            assert server_of(ask(other, script)) != first
+        finally:
+            other.kill()
 
 
 def test_the_server_ends_with_its_node(raylet: subprocess.Popen[bytes], script: Path) -> None:
@@ -106,6 +113,44 @@ def test_the_server_ends_with_its_node(raylet: subprocess.Popen[bytes], script: 
     raylet.kill()
     raylet.wait()
     assert has_ended(server)
+
+
+def test_scripts_that_start_at_once_share_a_server(raylet: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    scripts = [tmp_path / f"worker{number}.py" for number in range(4)]
+    for path in scripts:
+        path.write_text(REPORTING)
+    with ThreadPoolExecutor() as pool:
+        answers = list(pool.map(lambda path: ask(raylet, path), scripts))
+    assert len({server_of(lines) for lines in answers}) == 1
+
+
+def test_an_edited_module_of_ours_gets_a_new_server(raylet: subprocess.Popen[bytes], script: Path) -> None:
+    first = server_of(ask(raylet, script))
+    module = Path(fork_server.__file__)
+    before = module.stat()
+    module.touch()
+    try:
+        assert server_of(ask(raylet, script)) != first
+    finally:
+        os.utime(module, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_a_script_that_fails_says_why(raylet: subprocess.Popen[bytes], script: Path) -> None:
+    script.write_text("import atexit, sys\natexit.register(print, 'the end', file=sys.stderr)\n1 / 0\n")
+    lines = ask(raylet, script)
+    assert lines[-2:] == ["ZeroDivisionError: division by zero", "the end"]
+
+
+def test_a_server_that_cannot_import_is_done_without(raylet: subprocess.Popen[bytes], script: Path) -> None:
+    assert " False " in ask(raylet, script, MODULE="no_such_module", patience=2)[0]
+
+
+def test_the_fork_server_imports_neither_ray_nor_scikit_learn() -> None:
+    code = (
+        "import sys; [__import__(each) for each in sys.argv[1:]]; print({'ray', 'sklearn', 'torch'} & {*sys.modules})"
+    )
+    command = [sys.executable, "-c", code, *fork_server.PRELOADED]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "{'torch'}\n"
 
 
 def test_a_killed_server_is_replaced(raylet: subprocess.Popen[bytes], script: Path) -> None:
@@ -117,7 +162,7 @@ def test_a_killed_server_is_replaced(raylet: subprocess.Popen[bytes], script: Pa
     assert " True " in lines[0]
 
 
-def test_a_server_that_does_not_answer_is_done_without_and_never_runs_the_script_later(
+def test_without_an_answer_the_script_runs_without_the_server_and_never_again(
     raylet: subprocess.Popen[bytes], script: Path
 ) -> None:
     server = server_of(ask(raylet, script))
@@ -126,6 +171,7 @@ def test_a_server_that_does_not_answer_is_done_without_and_never_runs_the_script
     assert " False " in lines[0]
     os.kill(server, signal.SIGCONT)
     assert server_of(ask(raylet, script)) == server
+    time.sleep(0.5)
     assert len((script.parent / "runs").read_text().splitlines()) == 3
 
 
@@ -140,6 +186,7 @@ def test_forks_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_job_that_brings_its_own_python_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAYRANK_FORK_WORKERS", raising=False)
     monkeypatch.delenv("RAY_JOB_CONFIG_JSON_ENV_VAR", raising=False)
     assert runtime_env()["py_executable"].endswith(" -m rayrank.cluster.fork_server")
     job = '{"runtime_env": {"env_vars": {"PYTHONPATH": "platform"}}}'

@@ -24,6 +24,8 @@ WRONG = [
     ("jobs.first_stages", ["--run", "drbert"], "--run drbert is not a first stage, it ranks what another run found"),
     ("jobs.ablate", ["--only", "lunch"], "--only lunch is not a row of the table"),
     ("jobs.ablate", ["--row", "late: strm.first_laye=2"], "did you mean strm.first_layer"),
+    ("jobs.compare", ["--run", "bm25", "--baseline", "candidates"], "--run and --baseline are both bm25"),
+    ("jobs.compare", ["--run", "none.trec", "--baseline", "bm25"], "The run none.trec cannot be read"),
     ("jobs.rank", [], "Name the queries to rank: a file with --queries, or a split of the dataset with --split"),
     ("jobs.rank", ["--queries", "a", "--split", "dev"], "--queries and --split exclude each other"),
     ("jobs.rank", ["--queries", "none.tsv"], "--queries cannot be used: the file none.tsv does not exist"),

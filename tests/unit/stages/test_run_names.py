@@ -11,8 +11,8 @@ from jobs import summary
 from rayrank.core.artifacts import Store
 from rayrank.core.config import EvaluateConfig, PipelineConfig
 from rayrank.core.records import CANDIDATES, JUDGMENTS
+from rayrank.runs.reading import run_names
 from rayrank.stages import evaluate
-from rayrank.stages.evaluate import run_names
 
 RUN = "q 0 wrong 1 2.0 mine\nq 0 right 2 1.0 mine\n"
 

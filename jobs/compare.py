@@ -1,0 +1,52 @@
+"""Compare two runs query by query: where one is better, on which kinds of queries, and with which passages.
+
+Writes a table for query types, query lengths, words cut into pieces and first-stage ranks of the answer, two plots, and
+the largest gains and losses with both top lists. The runs are made if they are missing.
+
+  --run drbert --baseline bm25   --run other.trec --baseline drbert --split dev
+"""
+
+from typing import Any
+
+from jobs.entry import Arguments, assignment, parser, run_task
+from rayrank.core.artifacts import Store
+from rayrank.core.config import PipelineConfig
+
+
+def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
+    """Write the report as JSON, Markdown and PNG, and return it as text."""
+    from jobs.report_folder import write_report
+    from rayrank.reports import comparison_plot, comparison_table
+    from rayrank.stages import comparison
+
+    key = comparison.prepare(config, store)
+    report = comparison.compare_runs(config, store, arguments.cases)
+    files = {
+        "report.md": comparison_table.markdown(report).encode(),
+        "differences.png": comparison_plot.differences_png(report),
+        "groups.png": comparison_plot.groups_png(report),
+    }
+    return write_report(
+        store, ("comparison", key), {"report": report.to_json()}, files, comparison_table.plain(report)
+    )  # fmt: skip
+
+
+def check(config: PipelineConfig) -> None:
+    """Refuse options that cannot be used, before anything is made."""
+    from rayrank.stages.comparison import check
+
+    check(config)
+
+
+if __name__ == "__main__":
+    options = parser(__doc__)
+    options.add_argument(
+        "--run", required=True, help="a run by its name (pointwise, drbert, fused), or a TREC run file"
+    )
+    options.add_argument("--baseline", required=True, help="the run to compare it with, named the same way")
+    options.add_argument("--split", help="default: test if the dataset has it, else dev")
+    options.add_argument("--cases", type=int, default=20, help="number of gains and of losses; default: %(default)s")
+    arguments = options.parse_args()
+    chosen = {f"evaluate.{name}": getattr(arguments, name) for name in ("run", "baseline", "split")}
+    named = [assignment(setting, name) for setting, name in chosen.items() if name is not None]
+    run_task(arguments, lambda config, store: run(arguments, config, store), check, named)

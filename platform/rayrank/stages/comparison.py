@@ -1,0 +1,118 @@
+"""Two runs compared query by query: reads them, the queries and the judgments from storage."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayrank.core import flow
+from rayrank.core.artifacts import Artifact, Store, digest_of
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError
+from rayrank.core.languages import UNSPACED
+from rayrank.core.run_kinds import CANDIDATES
+from rayrank.data.passage_texts import passage_texts
+from rayrank.measure.metrics import Measure
+from rayrank.measure.places import places
+from rayrank.reports.ablation import Procedure
+from rayrank.reports.comparison import Case, ComparisonReport, QueryFacts, case, most_different, overall, tables
+from rayrank.runs.reading import measured_split, read_named, run_names
+from rayrank.stages.graph import make_all
+from rayrank.text.pieces import load_tokenizer
+from rayrank.text.ragged import Ragged
+from rayrank.text.words import cut_words, word_table
+
+
+def prepare(config: PipelineConfig, store: Store) -> str:
+    """Make what is missing of the two runs; return the key of the report's folder."""
+    settings = config.evaluate
+    named = [name or CANDIDATES for name in (settings.run, settings.baseline, CANDIDATES)]
+    nodes = [flow.run_node(name, config) for name in dict.fromkeys(named) if flow.is_run(name, config)]
+    make_all([(node, config) for node in nodes], store, parallel=1)
+    return digest_of([*named, *(flow.key(node, config) for node in nodes), settings.model_dump(mode="json")])
+
+
+def compare_runs(config: PipelineConfig, store: Store, num_cases: int) -> ComparisonReport:
+    """Return all figures of `evaluate.run` against `evaluate.baseline`."""
+    settings, corpus, measure = config.evaluate, store.require("corpus", config), Measure.of(config)
+    split = measured_split(settings, corpus)
+    judgments = corpus.read_table("judgments.parquet")
+    qrels = judgments.filter(pc.equal(judgments["split"], split))
+    runs = [read_named(name, split, config, store) for name in (settings.run, settings.baseline)]
+    measured = [measure.reported(qrels, run) for run in runs]
+    values, baseline = (each.values[measure.name] for each in measured)
+    queries = _queries(measured[0].query_ids, corpus, config, store)
+    ranks = places(qrels, read_named(CANDIDATES, split, config, store), measure.relevant_from).first
+    procedure = Procedure.of(settings)
+    run, other = run_names(settings.run, settings.baseline, config)
+    facts = _facts(queries, ranks, corpus, config)
+    gains, losses = most_different(values, baseline, num_cases)
+    cases = _cases([*gains, *losses], queries, (values, baseline), runs, qrels, measure.relevant_from, corpus)
+    return ComparisonReport(
+        run, other, flow.run_named(CANDIDATES, config)[0], measure.name, split, procedure,
+        overall(values, baseline, procedure), tables(facts, values, baseline, procedure),
+        sorted((values - baseline).tolist(), reverse=True), cases[: len(gains)], cases[len(gains) :],
+    )  # fmt: skip
+
+
+def check(config: PipelineConfig) -> None:
+    """Refuse two equal runs."""
+    run, baseline = (
+        flow.run_named(name, config)[0] if flow.is_run(name, config) else name
+        for name in (config.evaluate.run or CANDIDATES, config.evaluate.baseline or CANDIDATES)
+    )
+    if run == baseline:
+        raise ConfigError(f"--run and --baseline are both {run}: name two runs to compare.")
+
+
+def _queries(query_ids: list[str], corpus: Artifact, config: PipelineConfig, store: Store) -> pa.Table:
+    """Return the measured queries in order, with the type that the model reads where there is one."""
+    queries = corpus.read_table("queries.parquet", ["query_id", "text", "query_type", "piece_ids"])
+    types = store.find("query_types", config) if config.input.query_type else None
+    if types:
+        column = types.read_table("query_types.parquet")["query_type"]
+        queries = queries.set_column(queries.schema.get_field_index("query_type"), "query_type", column)
+    order = pc.index_in(pa.array(query_ids, queries["query_id"].type), queries["query_id"])
+    return queries.take(order)
+
+
+def _facts(queries: pa.Table, ranks: Any, corpus: Artifact, config: PipelineConfig) -> QueryFacts:
+    types = pc.fill_null(queries["query_type"], "").to_pylist()
+    lengths = [max(1, len(text.split())) for text in queries["text"].to_pylist()]
+    table = word_table(load_tokenizer(corpus.local("tokenizer")))
+    return QueryFacts(
+        types if any(types) else None,
+        None if config.index.language in UNSPACED else np.array(lengths),
+        cut_words(Ragged.of(queries["piece_ids"].to_pylist()), table),
+        ranks,
+    )
+
+
+def _cases(
+    chosen: list[int], queries: pa.Table, values: tuple[Any, Any], runs: list[pa.Table], qrels: pa.Table,
+    relevant_from: int, corpus: Artifact,
+) -> list[Case]:  # fmt: skip
+    rows = queries.take(pa.array(chosen, pa.int64())).to_pylist()
+    ids = pa.array([row["query_id"] for row in rows], pa.string())
+    relevant = _by_query(qrels.filter(pc.greater_equal(qrels["relevance"], relevant_from)), ids)
+    lists = [_by_query(run, ids) for run in runs]
+    wanted = [each for row in rows for found in (relevant, *lists) for each in found.get(row["query_id"], [])]
+    texts = passage_texts(corpus, wanted)
+    return [
+        case(
+            row, (float(values[0][place]), float(values[1][place])),
+            (lists[0].get(row["query_id"], []), lists[1].get(row["query_id"], [])),
+            relevant.get(row["query_id"], []), texts,
+        )
+        for place, row in zip(chosen, rows, strict=True)
+    ]  # fmt: skip
+
+
+def _by_query(rows: pa.Table, query_ids: pa.Array) -> dict[str, list[str]]:
+    """Return the passage ids of some queries, in the order of the rows."""
+    rows = rows.filter(pc.is_in(rows["query_id"].cast(pa.string()), value_set=query_ids))
+    found: dict[str, list[str]] = {}
+    for query_id, passage_id in zip(rows["query_id"].to_pylist(), rows["passage_id"].to_pylist(), strict=True):
+        found.setdefault(query_id, []).append(passage_id)
+    return found
