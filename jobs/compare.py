@@ -3,14 +3,18 @@
 Writes a table for query types, query lengths, words cut into pieces and first-stage ranks of the answer, two plots, and
 the largest gains and losses with both top lists. The runs are made if they are missing.
 
-  --run drbert --baseline bm25   --run other.trec --baseline drbert --split dev
+  --run drbert --baseline bm25
+  --run other.trec --baseline drbert --split dev
 """
 
 from typing import Any
 
 from jobs.entry import Arguments, assignment, parser, run_task
+from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError
+from rayrank.core.run_kinds import CANDIDATES
 
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
@@ -19,7 +23,7 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
     from rayrank.reports import comparison_plot, comparison_table
     from rayrank.stages import comparison
 
-    key = comparison.prepare(config, store)
+    key = comparison.prepare(config, store, arguments.cases)
     report = comparison.compare_runs(config, store, arguments.cases)
     files = {
         "report.md": comparison_table.markdown(report).encode(),
@@ -31,11 +35,16 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
     )  # fmt: skip
 
 
-def check(config: PipelineConfig) -> None:
+def check(arguments: Arguments, config: PipelineConfig) -> None:
     """Refuse options that cannot be used, before anything is made."""
-    from rayrank.stages.comparison import check
-
-    check(config)
+    if arguments.cases < 0:
+        raise ConfigError(f"--cases {arguments.cases} cannot be used: it is below 0.")
+    names = [
+        flow.run_named(name, config)[0] if flow.is_run(name, config) else name
+        for name in (arguments.run or CANDIDATES, arguments.baseline or CANDIDATES)
+    ]
+    if names[0] == names[1]:
+        raise ConfigError(f"--run and --baseline are both {names[0]}: name two runs to compare.")
 
 
 if __name__ == "__main__":
@@ -49,4 +58,9 @@ if __name__ == "__main__":
     arguments = options.parse_args()
     chosen = {f"evaluate.{name}": getattr(arguments, name) for name in ("run", "baseline", "split")}
     named = [assignment(setting, name) for setting, name in chosen.items() if name is not None]
-    run_task(arguments, lambda config, store: run(arguments, config, store), check, named)
+    run_task(
+        arguments,
+        lambda config, store: run(arguments, config, store),
+        lambda config: check(arguments, config),
+        named,
+    )

@@ -109,7 +109,7 @@ def _write(arguments: Arguments, artifact: Artifact, parts: list[str], tag: str)
     from rayrank.data.run_files import write_msmarco, write_trec
 
     table = pa.concat_tables([artifact.read_table(name) for name in parts])
-    # Renamed at the end, so that a job killed here leaves no half file.
+    # Renamed at the end, so that a job killed here leaves no half file under the given name.
     draft = Path(f"{arguments.output}.draft")
     try:
         with draft.open("wb") as stream:

@@ -210,7 +210,9 @@ def test_compare_agrees_with_evaluate_and_shows_both_top_lists(measured: Path, r
         assert sum(row["num_queries"] for row in rows) == overall["num_queries"]
     (folder,) = (measured / "comparison").iterdir()
     assert {path.name for path in folder.iterdir()} == {"report.json", "report.md", "differences.png", "groups.png"}
-    for case in [*report["gains"], *report["losses"]]:
+    cases = [*report["gains"], *report["losses"]]
+    assert cases
+    for case in cases:
         assert case["top"][0]["text"]
         better = case["rank"] if case["value"] > case["baseline"] else case["baseline_rank"]
         assert max(case["value"], case["baseline"]) == pytest.approx(1 / better)

@@ -41,15 +41,18 @@ _OF_A_WORKER = ("RAY_", "PWD", "OLDPWD", "SHLVL", "_")
 _OTHER_PYTHON = ("pip", "uv", "conda", "container", "image_uri", "py_executable")
 """Fields of a job's runtime environment that choose the Python of its workers."""
 
-# Finds the Python of the Ray node that starts the worker: it may be installed elsewhere than that of the driver.
-_PYTHON = r"""$(tr '\0' '\n' < /proc/$RAY_RAYLET_PID/cmdline | sed -n 's/^--python_worker_command=\([^ ]*\) .*/\1/p')"""
+# Finds the Python of the Ray node that starts the worker, which may be installed elsewhere than that of the driver.
+_PYTHON = (
+    r"""$(tr '\0' '\n' < /proc/$RAY_RAYLET_PID/cmdline | sed -n 's/^--python_worker_command=\([^ ]*\) .*/\1/p' """
+    "| grep . || command -v python3)"
+)
 _SIZE, _READY = struct.Struct("!I"), b"1"
 
 
 def runtime_env() -> dict[str, Any]:
     """Return the runtime environment with which Ray starts workers by fork; empty where it cannot or must not."""
     job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}").get("runtime_env") or {}
-    is_off = os.environ.get("RAYRANK_FORK_WORKERS") == "0"
+    is_off = os.environ.get("RAYRANK_FORK_WORKERS") == "0" or " " in sys.executable
     if is_off or sys.platform != "linux" or any(job.get(field) for field in _OTHER_PYTHON):
         return {}
     return {"py_executable": f'"{_PYTHON}" -m {__spec__.name}'}  # Ray passes it to a shell
@@ -69,6 +72,8 @@ def forked(arguments: Sequence[str], modules: Sequence[str] = PRELOADED) -> bool
     """
     # Forks of a process that has used CUDA cannot use it, and some module might use it while it is imported.
     if Path("/dev/nvidiactl").exists() or "RAY_RAYLET_PID" not in os.environ:
+        return False
+    if arguments[0].startswith("-"):  # an option of Python, such as -s: a fork has those of its server
         return False
     try:
         request = json.dumps([list(arguments), dict(os.environ), str(Path.cwd())]).encode()
@@ -132,7 +137,7 @@ def _become_server(address: str, modules: Sequence[str]) -> None:
         except OSError:
             return
         if os.fork() == 0:
-            os.setsid()  # its group is not that of the server, which Ray may end with a worker of the same group
+            os.setsid()  # Ray may kill the process group of a worker, and the server must not be in it
             return
         try:
             serve(listener, modules)

@@ -16,11 +16,12 @@ def differences_png(report: ComparisonReport) -> bytes:
     axes = figure.subplots()
     places = np.unique(np.linspace(0, len(report.differences) - 1, MOST_POINTS).astype(int))
     values = np.array(report.differences)[places]
-    axes.fill_between(places + 1, values, 0, where=values >= 0, step="mid", color=BLUE, linewidth=0)
-    axes.fill_between(places + 1, values, 0, where=values <= 0, step="mid", color=ORANGE, linewidth=0)
+    edges = np.append(places, len(report.differences)) + 0.5
+    axes.stairs(np.clip(values, 0, None), edges, fill=True, color=BLUE)
+    axes.stairs(np.clip(values, None, 0), edges, fill=True, color=ORANGE)
     axes.axhline(0, color=GREY, linewidth=0.8)
     axes.set_ylim(-1.05, 1.05)
-    axes.set_xlim(1, max(2, len(report.differences)))
+    axes.set_xlim(0.5, len(report.differences) + 0.5)
     axes.set_xlabel(f"{report.split} queries, by difference")
     axes.set_ylabel(f"{report.metric} of {report.run}\nminus that of {report.baseline}")
     found = report.overall
@@ -47,12 +48,12 @@ def groups_png(report: ComparisonReport) -> bytes:
         axes.barh(lines, means, height=0.6, color=colours, alpha=0.75)
         axes.hlines(lines, ends[0], ends[1], color=GREY, linewidth=1.4)
         axes.axvline(0, color=GREY, linewidth=0.8)
-        axes.set_yticks(lines, [f"{row.name}  ({row.num_queries:,})" for row in rows])
+        axes.set_yticks(lines, [f"{row.name}  ({row.num_queries:,})" for row in rows], parse_math=False)
         axes.set_ylim(len(rows) - 0.4, -0.6)  # the first group at the top
         axes.set_title(heading, fontsize=10, loc="left")
         tidy(axes)
     panels[-1].set_xlabel(
         f"{report.metric} of {report.run} minus that of {report.baseline}, mean and {report.procedure.level:.0%} "
-        f"interval (in brackets: queries)"
+        f"interval; number of queries in brackets"
     )
     return png(figure)

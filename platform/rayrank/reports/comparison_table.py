@@ -1,5 +1,7 @@
 """A comparison of two runs as text and Markdown: the groups of queries, then the largest gains and losses."""
 
+import re
+
 import rich.console
 from rich.text import Text
 
@@ -39,6 +41,11 @@ def about(report: ComparisonReport) -> str:
         f"{report.metric} of {report.run} and {report.baseline} on {report.split}. Intervals: bootstrap over queries. "
         f"p: {test}, two-sided, Holm-corrected within a table. better, equal, worse: queries on which {report.run} is. "
         f"First-stage ranks are those of {report.first_stage}."
+        + "".join(
+            f" {name} has no passages for {count:,} of the queries, which count 0."
+            for name, count in report.num_without_results.items()
+            if count
+        )
     )
 
 
@@ -62,8 +69,8 @@ def _case(report: ComparisonReport, case: Case) -> str:
     lines = [f"### {_cut(case.query)}\n"]
     kind = f", type {case.query_type}" if case.query_type else ""
     lines.append(
-        f"Query {case.query_id}{kind}: {report.metric} {case.baseline:.3f} with {report.baseline}, {case.value:.3f} "
-        f"with {report.run}.\n"
+        f"Query {_escaped(case.query_id)}{kind}: {report.metric} {case.baseline:.3f} with {report.baseline}, "
+        f"{case.value:.3f} with {report.run}.\n"
     )
     if case.relevant:
         ranks = f"{report.baseline}: {_rank(case.baseline_rank)}, {report.run}: {_rank(case.rank)}"
@@ -74,7 +81,8 @@ def _case(report: ComparisonReport, case: Case) -> str:
 
 
 def _hit(number: int, hit: Hit) -> str:
-    return f"{number}. {'**relevant** ' if hit.is_relevant else ''}{_cut(hit.text)}"
+    text = _cut(hit.text) if hit.text else "(not in the corpus)"
+    return f"{number}. {'**relevant** ' if hit.is_relevant else ''}{text} ({_escaped(hit.passage_id)})"
 
 
 def _rank(rank: int) -> str:
@@ -83,4 +91,9 @@ def _rank(rank: int) -> str:
 
 def _cut(text: str) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+    return _escaped(text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…")
+
+
+def _escaped(text: str) -> str:
+    """Return a text that Markdown shows as it is: texts of a corpus may hold HTML, links and marks of headings."""
+    return re.sub(r"[\\`*_\[\]<>#|$~!&]|^[+-]|(?<=^\d)[.)]", lambda found: "\\" + found.group(0), text)

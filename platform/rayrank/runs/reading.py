@@ -45,7 +45,7 @@ def measured_split(settings: EvaluateConfig, corpus: Artifact) -> str:
 
 
 def read_named(name: str, split: str, config: PipelineConfig, store: Store) -> pa.Table:
-    """Return the rows of a run, best first within each query; `name` is a configured run or the path of a TREC file."""
+    """Return the rows of a run, best first within each query, or those of a TREC file, in the order of the file."""
     name = name or CANDIDATES
     if not flow.is_run(name, config):
         with Path(name).open("rb") as stream:

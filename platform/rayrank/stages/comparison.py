@@ -5,18 +5,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store, digest_of
 from rayrank.core.config import PipelineConfig
-from rayrank.core.errors import ConfigError
-from rayrank.core.languages import UNSPACED
+from rayrank.core.languages import ANY, UNSPACED
 from rayrank.core.run_kinds import CANDIDATES
 from rayrank.data.passage_texts import passage_texts
 from rayrank.measure.metrics import Measure
 from rayrank.measure.places import places
 from rayrank.reports.ablation import Procedure
-from rayrank.reports.comparison import Case, ComparisonReport, QueryFacts, case, most_different, overall, tables
+from rayrank.reports.comparison import TOP, Case, ComparisonReport, QueryFacts, case, most_different, overall, tables
 from rayrank.runs.reading import measured_split, read_named, run_names
 from rayrank.stages.graph import make_all
 from rayrank.text.pieces import load_tokenizer
@@ -24,13 +24,14 @@ from rayrank.text.ragged import Ragged
 from rayrank.text.words import cut_words, word_table
 
 
-def prepare(config: PipelineConfig, store: Store) -> str:
-    """Make what is missing of the two runs; return the key of the report's folder."""
+def prepare(config: PipelineConfig, store: Store, num_cases: int) -> str:
+    """Make what is missing of the two runs and of the first stage; return the key of the report's folder."""
     settings = config.evaluate
     named = [name or CANDIDATES for name in (settings.run, settings.baseline, CANDIDATES)]
     nodes = [flow.run_node(name, config) for name in dict.fromkeys(named) if flow.is_run(name, config)]
     make_all([(node, config) for node in nodes], store, parallel=1)
-    return digest_of([*named, *(flow.key(node, config) for node in nodes), settings.model_dump(mode="json")])
+    keys = [flow.key(node, config) for node in nodes]
+    return digest_of([*named, *keys, settings.model_dump(mode="json"), config.training.metric, num_cases])
 
 
 def compare_runs(config: PipelineConfig, store: Store, num_cases: int) -> ComparisonReport:
@@ -43,27 +44,30 @@ def compare_runs(config: PipelineConfig, store: Store, num_cases: int) -> Compar
     measured = [measure.reported(qrels, run) for run in runs]
     values, baseline = (each.values[measure.name] for each in measured)
     queries = _queries(measured[0].query_ids, corpus, config, store)
-    ranks = places(qrels, read_named(CANDIDATES, split, config, store), measure.relevant_from).first
     procedure = Procedure.of(settings)
-    run, other = run_names(settings.run, settings.baseline, config)
-    facts = _facts(queries, ranks, corpus, config)
+    run, other = run_names(settings.run, settings.baseline or CANDIDATES, config)
+    facts = _facts(queries, _first_ranks(qrels, split, config, store), corpus, config)
     gains, losses = most_different(values, baseline, num_cases)
     cases = _cases([*gains, *losses], queries, (values, baseline), runs, qrels, measure.relevant_from, corpus)
     return ComparisonReport(
-        run, other, flow.run_named(CANDIDATES, config)[0], measure.name, split, procedure,
+        run, other, flow.run_named(CANDIDATES, config)[0],
+        {name: each.num_without_results for name, each in zip((run, other), measured, strict=True)},
+        measure.name, split, procedure,
         overall(values, baseline, procedure), tables(facts, values, baseline, procedure),
         sorted((values - baseline).tolist(), reverse=True), cases[: len(gains)], cases[len(gains) :],
     )  # fmt: skip
 
 
-def check(config: PipelineConfig) -> None:
-    """Refuse two equal runs."""
-    run, baseline = (
-        flow.run_named(name, config)[0] if flow.is_run(name, config) else name
-        for name in (config.evaluate.run or CANDIDATES, config.evaluate.baseline or CANDIDATES)
-    )
-    if run == baseline:
-        raise ConfigError(f"--run and --baseline are both {run}: name two runs to compare.")
+def _first_ranks(qrels: pa.Table, split: str, config: PipelineConfig, store: Store) -> NDArray[np.int64] | None:
+    """Return the first-stage rank of each query's first relevant passage; None if the first stage orders nothing."""
+    _, _, kind = flow.run_named(CANDIDATES, config)
+    if not kind.has_scores or not store.require(flow.run_node(CANDIDATES, config), config).names(split):
+        return None
+    relevant_from = config.dataset.relevant_from
+    ranks = places(qrels, read_named(CANDIDATES, split, config, store), relevant_from).first
+    relevant = qrels.filter(pc.greater_equal(qrels["relevance"], relevant_from))["query_id"].unique()
+    query_ids = pa.array(sorted(qrels["query_id"].unique().to_pylist(), key=str.encode))
+    return np.where(pc.is_in(query_ids, value_set=relevant).to_numpy(zero_copy_only=False), ranks, -1)
 
 
 def _queries(query_ids: list[str], corpus: Artifact, config: PipelineConfig, store: Store) -> pa.Table:
@@ -77,14 +81,18 @@ def _queries(query_ids: list[str], corpus: Artifact, config: PipelineConfig, sto
     return queries.take(order)
 
 
-def _facts(queries: pa.Table, ranks: Any, corpus: Artifact, config: PipelineConfig) -> QueryFacts:
+def _facts(
+    queries: pa.Table, ranks: NDArray[np.int64] | None, corpus: Artifact, config: PipelineConfig
+) -> QueryFacts:  # fmt: skip
     types = pc.fill_null(queries["query_type"], "").to_pylist()
     lengths = [max(1, len(text.split())) for text in queries["text"].to_pylist()]
+    # In some languages no spaces separate words, and "none" stands for any language.
+    has_spaces = config.index.language not in (*UNSPACED, ANY)
     table = word_table(load_tokenizer(corpus.local("tokenizer")))
     return QueryFacts(
         types if any(types) else None,
-        None if config.index.language in UNSPACED else np.array(lengths),
-        cut_words(Ragged.of(queries["piece_ids"].to_pylist()), table),
+        np.array(lengths) if has_spaces else None,
+        cut_words(Ragged.from_arrow(queries["piece_ids"]), table),
         ranks,
     )
 
@@ -95,10 +103,10 @@ def _cases(
 ) -> list[Case]:  # fmt: skip
     rows = queries.take(pa.array(chosen, pa.int64())).to_pylist()
     ids = pa.array([row["query_id"] for row in rows], pa.string())
-    relevant = _by_query(qrels.filter(pc.greater_equal(qrels["relevance"], relevant_from)), ids)
-    lists = [_by_query(run, ids) for run in runs]
-    wanted = [each for row in rows for found in (relevant, *lists) for each in found.get(row["query_id"], [])]
-    texts = passage_texts(corpus, wanted)
+    relevant = _by_query(qrels.filter(pc.greater_equal(qrels["relevance"], relevant_from)), ids, "relevance")
+    lists = [_by_query(run, ids, "score") for run in runs]
+    shown = [each for found in lists for ids in found.values() for each in ids[:TOP]]
+    texts = passage_texts(corpus, [*shown, *(each for ids in relevant.values() for each in ids)])
     return [
         case(
             row, (float(values[0][place]), float(values[1][place])),
@@ -109,9 +117,10 @@ def _cases(
     ]  # fmt: skip
 
 
-def _by_query(rows: pa.Table, query_ids: pa.Array) -> dict[str, list[str]]:
-    """Return the passage ids of some queries, in the order of the rows."""
+def _by_query(rows: pa.Table, query_ids: pa.Array, value: str) -> dict[str, list[str]]:
+    """Return the passage ids of some queries, the largest value first; ties are ordered as metrics order them."""
     rows = rows.filter(pc.is_in(rows["query_id"].cast(pa.string()), value_set=query_ids))
+    rows = rows.sort_by([(value, "descending"), ("passage_id", "descending")])
     found: dict[str, list[str]] = {}
     for query_id, passage_id in zip(rows["query_id"].to_pylist(), rows["passage_id"].to_pylist(), strict=True):
         found.setdefault(query_id, []).append(passage_id)

@@ -77,7 +77,7 @@ def server_of(lines: list[str]) -> int:
 
 def has_ended(process: int) -> bool:
     for _ in range(100):
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
             os.kill(process, 0)
             if "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text():
                 time.sleep(0.1)
@@ -167,12 +167,34 @@ def test_without_an_answer_the_script_runs_without_the_server_and_never_again(
 ) -> None:
     server = server_of(ask(raylet, script))
     os.kill(server, signal.SIGSTOP)
-    lines = ask(raylet, script, patience=1)
+    try:
+        lines = ask(raylet, script, patience=1)
+    finally:
+        os.kill(server, signal.SIGCONT)
     assert " False " in lines[0]
-    os.kill(server, signal.SIGCONT)
     assert server_of(ask(raylet, script)) == server
     time.sleep(0.5)
     assert len((script.parent / "runs").read_text().splitlines()) == 3
+
+
+def test_with_an_option_of_python_before_the_script_there_is_no_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_RAYLET_PID", str(os.getpid()))
+    assert not fork_server.forked(["-s", "worker.py"], [])
+
+
+def test_the_python_of_a_ray_node_is_found_in_its_command_line(raylet: subprocess.Popen[bytes]) -> None:
+    def python_of(node: int) -> str:
+        environment = {**os.environ, "RAY_RAYLET_PID": str(node)}
+        command = ["bash", "-c", f"echo {fork_server._PYTHON}"]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+    node = ["bash", "-c", "sleep 600; :", "x", "--python_worker_command=/opt/ray/bin/python setup.py --a=b"]
+    with subprocess.Popen(node, start_new_session=True) as process:
+        try:
+            assert python_of(process.pid) == "/opt/ray/bin/python"
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert python_of(raylet.pid).endswith("python3")
 
 
 def test_without_a_ray_node_there_is_no_fork(monkeypatch: pytest.MonkeyPatch) -> None:
