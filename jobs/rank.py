@@ -36,16 +36,9 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
     from rayrank.cluster.partitions import make_missing
     from rayrank.runs.scoring import actor_pool
     from serve.config import read
-    from serve.first_stages import FOLDERS, open_run
     from serve.query_ranker import QueryRanker
 
-    name = config.candidates.first_stage
-    run = store.require(flow.run_node(name, config), config)
-    if run.stage not in FOLDERS:
-        raise ConfigError(
-            f"candidates.first_stage={name} cannot search for new queries: name a run of kind {', '.join(FOLDERS)}."
-        )
-    first_stage = open_run(run.url)
+    first_stage = searched(config, store)
     queries = list(queries_of(arguments, first_stage).items())
     start_ray()
     actors, cpus, gpus = actor_pool(config.resources)
@@ -71,6 +64,19 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
     found = f"{len(queries):,} queries, {num_passages:,} passages"
     found += f"; no passage was found for {empty:,} queries" if empty else ""
     return {"num_queries": len(queries), "num_without_results": empty, "findings": [f"{arguments.output}: {found}"]}
+
+
+def searched(config: PipelineConfig, store: Store) -> Artifact:
+    """Return the first stage's run; refuse one that cannot search for new queries."""
+    from serve.first_stages import FOLDERS, open_run
+
+    name = config.candidates.first_stage
+    run = store.require(flow.run_node(name, config), config)
+    if run.stage not in FOLDERS:
+        raise ConfigError(
+            f"candidates.first_stage={name} cannot search for new queries: name a run of kind {', '.join(FOLDERS)}."
+        )
+    return open_run(run.url)
 
 
 def check(arguments: Arguments) -> None:
