@@ -1,7 +1,7 @@
 """Compare two runs query by query: where one is better, on which kinds of queries, and with which passages.
 
-Writes a table for query types, query lengths, words cut into pieces and first-stage ranks of the answer, two plots, and
-the largest gains and losses with both top lists. The runs are made if they are missing.
+Writes a table for query types, query lengths, words cut into pieces and first-stage ranks, two plots, and the
+largest gains and losses with both top lists. The runs are made if they are missing.
 
   --run drbert --baseline bm25
   --run other.trec --baseline drbert --split dev
