@@ -70,10 +70,8 @@ def forked(arguments: Sequence[str], modules: Sequence[str] = PRELOADED) -> bool
     Without a server this process becomes it, so that the server is a child of Ray's node like any worker, and a fork of
     this process asks and returns.
     """
-    # Forks of a process that has used CUDA cannot use it, and some module might use it while it is imported.
-    if Path("/dev/nvidiactl").exists() or "RAY_RAYLET_PID" not in os.environ:
-        return False
-    if arguments[0].startswith("-"):  # an option of Python, such as -s: a fork has those of its server
+    # An argument that begins with - is an option of Python, such as -s: a fork has those of its server.
+    if "RAY_RAYLET_PID" not in os.environ or arguments[0].startswith("-"):
         return False
     try:
         request = json.dumps([list(arguments), dict(os.environ), str(Path.cwd())]).encode()
@@ -152,6 +150,9 @@ def serve(listener: socket.socket, modules: Sequence[str]) -> None:
     for stream in range(3):
         os.dup2(nothing, stream)
     _import(modules)
+    # Forks of a process that has used a GPU cannot use it. Then every request is refused, and workers start without
+    # the server.
+    can_fork = not _has_opened_gpu()
     listener.listen(256)
     listener.settimeout(1.0)
     last = time.monotonic()
@@ -159,7 +160,7 @@ def serve(listener: socket.socket, modules: Sequence[str]) -> None:
         with contextlib.suppress(OSError):  # no request within a second, or no fork: the worker starts without it
             connection, _ = listener.accept()
             with connection:
-                if os.fork() == 0:
+                if can_fork and os.fork() == 0:
                     listener.close()
                     _run_worker(connection)
         if _has_workers():
@@ -174,6 +175,11 @@ def _import(modules: Sequence[str]) -> None:
     # Forks share the memory of what is imported until they write to it; the garbage collector would write to it.
     gc.collect()
     gc.freeze()
+
+
+def _has_opened_gpu() -> bool:
+    opened = Path("/proc/self/fd")
+    return any(str(link.readlink()).startswith("/dev/nvidia") for link in opened.iterdir() if link.is_symlink())
 
 
 def _is_alive(process: int) -> bool:

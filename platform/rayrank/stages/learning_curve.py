@@ -1,6 +1,6 @@
 """Learning curve: the whole flow after training on few and on many judged queries, several seeds of each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rayrank.core import flow
 from rayrank.core.artifacts import Store, digest_of
@@ -26,7 +26,9 @@ def run(
     drawn = sorted({size for size in sizes if size < total})
     configs = {size: [_drawing(config, size, seed) for seed in seeds] for size in drawn}
     configs[total] = [varied(config, {"training.seed": seed}) for seed in seeds]
-    wanted = [("evaluate", _measuring(name, split, each)) for each in _all(configs) for name in compared_runs(each)]
+    # The largest first, because they take longest: at the end, small ones share the cluster better.
+    largest_first = [each for size in sorted(configs, reverse=True) for each in configs[size]]
+    wanted = [("evaluate", _measuring(name, split, each)) for each in largest_first for name in compared_runs(each)]
     make_all(wanted, store, parallel)
     points = [_point(size, found, split, store) for size, found in configs.items()]
     keys = [flow.key(node, each) for node, each in wanted]
@@ -56,10 +58,6 @@ def num_training_queries(config: PipelineConfig, store: Store) -> int:
     judgments = corpus.read_table("judgments.parquet", ["query_id", "split"])
     train = {row["query_id"] for row in judgments.to_pylist() if row["split"] == "train"}
     return len(train) + int(corpus.manifest["num_held_out"])
-
-
-def _all(configs: Mapping[int, Sequence[PipelineConfig]]) -> list[PipelineConfig]:
-    return [each for seeded in configs.values() for each in seeded]
 
 
 def _drawing(config: PipelineConfig, size: int, seed: int) -> PipelineConfig:
