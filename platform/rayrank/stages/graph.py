@@ -1,5 +1,6 @@
 """Makes the artifacts of many configurations: each artifact once, as soon as its inputs exist."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -32,7 +33,9 @@ def make_all(wanted: Sequence[tuple[str, PipelineConfig]], store: Store, paralle
     """Make the wanted nodes and all their inputs on the cluster, at most `parallel` nodes at a time."""
     planned = [Wanted(node, config) for last, config in wanted for node in flow.plan(last, config)]
     everything = {each.place: each for each in planned}
-    missing = {place: each for place, each in everything.items() if not store.find(*each)}
+    # What most of the wanted nodes need comes first, so that they do not all wait for it in the end.
+    places = [place for place, _ in Counter(each.place for each in planned).most_common()]
+    missing = {place: everything[place] for place in places if not store.find(*everything[place])}
     say(f"{len(everything)} artifacts, of which {len(everything) - len(missing)} exist already")
     if not missing:
         return
