@@ -37,7 +37,7 @@ def run(
     origin = gather(name, config, store, license_name)
     types, weight = list(origin.query_types.get("types", {})), first_stage_weight(name, config, store)
     settings = settings_of(model, config.input, config.query_types, types, weight or 0.0, config.index.language)
-    portable = is_portable(model, tokenizer)
+    portable = is_portable(model, tokenizer, config.input)
     quantized = quantize(model, config, store) if config.scorer.backend != "torch" else None
     finding, int8 = (quantized.finding(), quantized.graph) if quantized else ("", None)
     checks = make_checks(name, model, tokenizer, config, store)

@@ -170,11 +170,11 @@ class ServedModel:
         query, *types = self._pieces([ask.query] if query_type is None else [ask.query, query_type])
         prefix = self._template.prefixes(Ragged.of([query]), Ragged.of(types) if types else None)[0]
         passages = self._pieces(ask.passages)
-        before, sizes = np.array(len(prefix)), np.array([len(ids) for ids in passages], np.int64)
+        texts, rows = self._texts([prefix], passages), np.arange(len(passages))
         return Inputs(
             pairs=[(prefix, ids) for ids in passages],
-            lengths=self._template.lengths(before, sizes).tolist(),
-            cut=np.flatnonzero(self._template.is_truncated(before, sizes)).tolist(),
+            lengths=texts.lengths(np.zeros_like(rows), rows).tolist(),
+            cut=np.flatnonzero(texts.is_truncated(np.zeros_like(rows), rows)).tolist(),
             query_type=query_type,
         )
 

@@ -26,6 +26,7 @@ from rayrank.models.batches import PaddedBatch, PairTexts
 from rayrank.models.encoder import PAPER_STRM
 from rayrank.models.inference.scorer import CPU_TOKENS, Scorer
 from rayrank.models.reranker import Reranker, relevance_score
+from rayrank.text.markers import Markers
 from rayrank.text.pieces import PieceEncoder
 from rayrank.text.ragged import Ragged
 from rayrank.text.template import Template
@@ -39,6 +40,9 @@ REMOVAL_SECONDS = 5.0
 """Time limit for scoring the input without each of its words; words beyond it get no score change."""
 PAIRS_PER_CHECK = 16
 """Inputs that are scored between two checks of the time limit."""
+
+MARKER = "marker"
+"""The segment of markers, which belong to neither query nor passage."""
 
 ONLY_ROW = np.zeros(1, np.int64)
 """The row index of the only pair."""
@@ -80,12 +84,13 @@ def explain(bundle: Bundle, query: str, passage: str, query_type: str | None) ->
     table, strm = model.encoder.words, model.encoder.strm
     if table is None:
         table, strm = torch.from_numpy(word_table(bundle.tokenizer)), PAPER_STRM
-    table = table.to(next(model.parameters()).device)
+    table = model.encoder.all_words(table.to(next(model.parameters()).device))
     batch = texts.padded(ONLY_ROW, ONLY_ROW, table.device)
+    pieces = _with_markers(pieces, batch.ids[0].tolist(), texts.template.markers)
     starts = word_starts(batch.ids[0], table)
     is_visible = representative_pieces(starts, strm.representative)
     words = list(_words(pieces, starts, is_visible, [kind or "", query, passage]))
-    score, removed = _score_without_each(model, texts, words)
+    score, removed = _score_without_each(model, texts, words, pieces)
     return {
         "query_type": kind,
         "score": score,
@@ -126,7 +131,20 @@ def _read(bundle: Bundle, query: str, passage: str, kind: str | None) -> tuple[l
     if len(ids) == before + 1:
         raise ConfigError("The passage has no word pieces in the model's input: send a passage with text.")
     texts = PairTexts(Ragged.of([ids[:before]]), Ragged.of([ids[before:-1]]), template)
-    return pieces, texts, bool(template.is_truncated(prefixes.lengths(), documents.lengths())[0])
+    cut = template.is_truncated(prefixes.lengths(), documents.lengths()) | texts.is_truncated(ONLY_ROW, ONLY_ROW)
+    return pieces, texts, bool(cut[0])
+
+
+def _with_markers(pieces: list[Piece], ids: list[int], markers: Markers | None) -> list[Piece]:
+    """Return the pieces of an input in the order of its ids, markers included; the input may leave out the end."""
+    if markers is None:
+        return pieces
+    unmarked = iter(pieces)
+    found = [
+        Piece(number, markers.name(number), MARKER) if number >= markers.first_id else next(unmarked)
+        for number in ids[:-1]
+    ]
+    return [*found, pieces[-1]]
 
 
 def _words(pieces: list[Piece], starts: Tensor, is_visible: Tensor, texts: list[str]) -> Iterator[Word]:
@@ -150,12 +168,16 @@ def _segment(words: list[Word], segment: str) -> list[int]:
     return [number for number, word in enumerate(words) if word.segment == segment]
 
 
-def _score_without_each(model: Reranker, texts: PairTexts, words: list[Word]) -> tuple[float, list[dict[str, Any]]]:
+def _score_without_each(
+    model: Reranker, texts: PairTexts, words: list[Word], pieces: list[Piece]
+) -> tuple[float, list[dict[str, Any]]]:
     """Return the score, and its change when one word of the query or passage is removed from the input."""
     start, passage = texts.prefixes[0], texts.passages[0]
     query, document = _segment(words, "query"), _segment(words, "document")
-    starts = [start, *(np.delete(start, words[number].pieces) for number in query)]
-    positions = (np.array(words[number].pieces) - len(start) for number in document)
+    # Texts have no markers: they are marked anew without the word.
+    unmarked = np.cumsum([piece.segment != MARKER for piece in pieces]) - 1
+    starts = [start, *(np.delete(start, unmarked[words[number].pieces]) for number in query)]
+    positions = (unmarked[words[number].pieces] - len(start) for number in document)
     passages = [passage, *(np.delete(passage, of_word) for of_word in positions)]
     shortened = PairTexts(Ragged.of(starts), Ragged.of(passages), texts.template)
     query_rows = np.r_[np.arange(len(starts)), np.zeros(len(document), np.int64)]

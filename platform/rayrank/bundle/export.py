@@ -134,7 +134,7 @@ def export(folder: str, bundle: Bundle) -> None:
 
 
 def _write(folder: Path, bundle: Bundle) -> None:
-    portable, base = is_portable(bundle.model, bundle.tokenizer), bundle.model.encoder.base
+    portable, base = is_portable(bundle.model, bundle.tokenizer, bundle.settings.input), bundle.model.encoder.base
     weights, tokenizer = _one_output(bundle.model), bundle.tokenizer
     if portable:
         weights = to_sequence_classification(weights, base.config.model_type, base.base_model_prefix)

@@ -67,9 +67,9 @@ HEAD_SETTINGS: dict[str, dict[str, Any]] = {
 """Settings of a config that its exported head needs."""
 
 
-def is_portable(model: Reranker, tokenizer: "PreTrainedTokenizerFast") -> bool:
-    """Return whether other libraries compute the same scores: a known encoder with plain attention."""
-    if model.encoder.words is not None or model.encoder.base.config.model_type not in HEADS:
+def is_portable(model: Reranker, tokenizer: "PreTrainedTokenizerFast", inputs: InputConfig) -> bool:
+    """Return whether other libraries compute the same scores: a known encoder, plain attention and no markers."""
+    if inputs.markers or model.encoder.words is not None or model.encoder.base.config.model_type not in HEADS:
         return False
     return _makes_inputs(model, pair_tokenizer(model, tokenizer))
 

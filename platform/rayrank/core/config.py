@@ -193,6 +193,15 @@ class InputConfig(Section):
     length: int = Field(default=180, ge=16)
     query_length: int = Field(default=64, ge=4)
     query_type: bool = True
+    markers: int = Field(
+        default=0,
+        ge=0,
+        le=256,
+        description="MarkedBERT: this many terms of a query have markers, [e1] and [/e1] around the first, which "
+        "surround the term in query and passage if both have it; 0: no markers",
+    )
+    marker_stems: bool = Field(default=True, description="words with the same English stem are the same term")
+    marker_stop_words: bool = Field(default=False, description="English stop words get markers too")
 
 
 class EvaluateConfig(Section):

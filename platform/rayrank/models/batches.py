@@ -2,13 +2,16 @@
 
 import warnings
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from rayrank.models.marked_pairs import CPU, MarkedPairs
 from rayrank.text.ragged import Rows, Windows
 from rayrank.text.template import Sequences, Template
 
@@ -157,12 +160,29 @@ class PairTexts:
         rows = slice(row, None)
         return PairTexts(self.prefixes.take(rows), self.passages.take(rows), self.template)
 
-    def lengths(self, query_rows: Rows, passage_rows: Rows) -> Rows:
-        """Return the length of each pair's input."""
+    @cached_property
+    def marked(self) -> MarkedPairs | None:
+        """Marks pairs, if the template has markers."""
+        markers = self.template.markers
+        return MarkedPairs(self.prefixes, self.passages, self.template, markers) if markers else None
+
+    def lengths(self, query_rows: Rows, passage_rows: Rows, device: torch.device = CPU) -> Rows:
+        """Return the length of each pair's input; a device that holds the texts is faster if pairs are marked."""
+        if self.marked:
+            return self.marked.lengths(query_rows, passage_rows, device)
         return self.template.lengths(self.prefixes.lengths(query_rows), self.passages.lengths(passage_rows))
+
+    def is_truncated(self, query_rows: Rows, passage_rows: Rows) -> NDArray[np.bool_]:
+        """Return whether a pair's input leaves out the end of its passage."""
+        cut = self.template.is_truncated(self.prefixes.lengths(query_rows), self.passages.lengths(passage_rows))
+        if self.marked:
+            cut |= self.marked.full_lengths(query_rows, passage_rows) > self.length
+        return cut
 
     def padded(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> PaddedBatch:
         """Return pairs padded to the longest."""
+        if self.marked:
+            return self._marked_padded(self.marked, query_rows, passage_rows, device)
         extents, lengths = self._extents(query_rows, passage_rows, device)
         within = torch.arange(int(lengths.max()), device=device)
         present = within < extents[3, :, None]
@@ -170,15 +190,35 @@ class PairTexts:
         pad_id = self.template.pad_id
         return PaddedBatch(ids.masked_fill(~present, pad_id), present.long(), types.masked_fill(~present, 0))
 
+    def _marked_padded(
+        self, marked: MarkedPairs, query_rows: Rows, passage_rows: Rows, device: torch.device
+    ) -> PaddedBatch:
+        found = marked.lengths(query_rows, passage_rows, device)
+        lengths, shape = torch.from_numpy(found).to(device), (len(found), int(found.max()))
+        starts = torch.arange(shape[0], device=device) * shape[1]
+        ids, types = marked.write(query_rows, passage_rows, starts, lengths, shape[0] * shape[1])
+        present = torch.arange(shape[1], device=device) < lengths[:, None]
+        return PaddedBatch(ids.view(shape), present.long(), types.view(shape))
+
     def packed(
-        self, query_rows: Rows, passage_rows: Rows, size: int, device: torch.device, min_offsets: int = 0
-    ) -> PackedBatch:
-        """Return pairs packed into a row of `size` positions, with at least `min_offsets` offsets."""
-        extents, lengths = self._extents(query_rows, passage_rows, device)
+        self, query_rows: Rows, passage_rows: Rows, size: int, device: torch.device, min_offsets: int = 0,
+        lengths: Rows | None = None,
+    ) -> PackedBatch:  # fmt: skip
+        """Return pairs packed into a row of `size` positions, with at least `min_offsets` offsets.
+
+        `lengths` are those of the pairs' inputs, if the caller knows them.
+        """
+        if lengths is None:
+            lengths = self.lengths(query_rows, passage_rows, device)
         offsets = torch.from_numpy(_offsets(lengths, size, self.length, min_offsets)).to(device, non_blocking=True)
         seq = torch.searchsorted(offsets, torch.arange(size, device=device), right=True) - 1
-        within = torch.arange(size, device=device) - offsets[seq]
-        ids, types = self._gather(extents[:, seq.clamp(max=len(lengths) - 1)], within)
+        if self.marked:
+            starts, on_device = offsets[: len(lengths)], torch.from_numpy(lengths).to(device, non_blocking=True)
+            ids, types = self.marked.write(query_rows, passage_rows, starts, on_device, size)
+        else:
+            extents, _ = self._extents(query_rows, passage_rows, device)
+            within = torch.arange(size, device=device) - offsets[seq]
+            ids, types = self._gather(extents[:, seq.clamp(max=len(lengths) - 1)], within)
         is_padding = seq >= len(lengths)
         return PackedBatch(
             ids.masked_fill(is_padding, self.template.pad_id),
@@ -192,8 +232,9 @@ class PairTexts:
 
     def packed_for_training(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> PackedBatch:
         """Return pairs packed into a row of one of a few shapes."""
-        row = RowShape.of(self.lengths(query_rows, passage_rows), self.length)
-        batch = self.packed(query_rows, passage_rows, row.size, device, row.num_offsets)
+        lengths = self.lengths(query_rows, passage_rows, device)
+        row = RowShape.of(lengths, self.length)
+        batch = self.packed(query_rows, passage_rows, row.size, device, row.num_offsets, lengths)
         return batch._replace(max_input_length=row.max_input_length)
 
     def _extents(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> tuple[Tensor, Rows]:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
@@ -35,6 +36,7 @@ from rayrank.models.attention.strm import PackedCodes, packed_codes, padded_mask
 from rayrank.models.batches import PackedBatch, PaddedBatch
 from rayrank.models.layers import compile_layers
 from rayrank.models.strm_support import check_strm, strm_layers
+from rayrank.text.words import ALONE
 
 PAPER_STRM = StrmConfig()
 """STRM as the DR-BERT paper describes it."""
@@ -81,9 +83,14 @@ class Encoder(nn.Module):
         self._cls_positions: Tensor | None = None
         _hook_last_output(base, self._select_cls)
 
+    def add_ids(self, num_ids: int) -> None:
+        """Extend the vocabulary to this many ids, if it has fewer, with random embeddings for the new ones."""
+        self.base.resize_token_embeddings(max(num_ids, self.base.config.vocab_size), mean_resizing=False)
+        self.use_strm(self.words, self.strm)
+
     def use_strm(self, words: Tensor | None, strm: StrmConfig) -> None:
         """Use STRM with a word table from now on, or plain attention if there is none."""
-        self.words, self.strm = words, strm
+        self.words, self.strm = None if words is None else self.all_words(words), strm
         num_layers = self.base.config.num_hidden_layers
         self.strm_layers = range(0) if words is None else strm_layers(strm, num_layers)
         layers = [cast(LayerIndex, module.layer_index) for module in attention_modules(self.base)]
@@ -93,6 +100,10 @@ class Encoder(nn.Module):
         has_windows = any(layer.window is not None for layer in layers)
         # A mask that is the same in every layer is passed as the encoder's ordinary attention mask.
         self._per_layer = has_windows or (words is not None and (self._mask_arguments is not None or not is_same))
+
+    def all_words(self, words: Tensor) -> Tensor:
+        """Extend a word table to all ids; those that the tokenizer does not know are markers, words of their own."""
+        return functional.pad(words, (0, max(0, self.base.config.vocab_size - len(words))), value=ALONE)
 
     def cls_states(self, batch: PaddedBatch | PackedBatch) -> Tensor:
         """Return the last layer's (inputs, hidden) states at each input's first position, [CLS].

@@ -17,6 +17,7 @@ from rayrank.core.leases import leased
 from rayrank.core.progress import say
 from rayrank.models.encoder import check_length, load_encoder
 from rayrank.models.saved import save
+from rayrank.text.markers import num_ids
 from rayrank.text.pieces import load_tokenizer
 from rayrank.training.loop import Phase
 from rayrank.training.ray_train import CHECKPOINTS, Report, train_phase
@@ -100,6 +101,10 @@ def _encoder_config(config: PipelineConfig, reads_pairs: bool) -> PretrainedConf
     # not as a failed worker.
     base = load_encoder(config.encoder, None).base
     _check_fit(config, base, reads_pairs)
+    if reads_pairs and config.input.markers:
+        base.config.vocab_size = max(
+            base.config.vocab_size, num_ids(load_tokenizer(config.text.tokenizer), config.input)
+        )
     return base.config
 
 

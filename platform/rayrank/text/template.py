@@ -4,7 +4,7 @@ Training, scoring, serving and explaining all ask a `Template` which parts an in
 truncated.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rayrank.core.config import InputConfig
 from rayrank.core.errors import ConfigError
+from rayrank.text.markers import Markers
 from rayrank.text.ragged import Ids, Ragged, Rows, Windows, join
 
 if TYPE_CHECKING:
@@ -50,15 +51,18 @@ class Template:
     """Maximum number of ids of an input, special tokens included."""
     query_length: int
     has_type: bool = False
+    markers: Markers | None = field(default=None, compare=False)
+    """The markers that `PairTexts` puts around the terms that query and passage share; they count as ids of the
+    input."""
 
     @classmethod
     def of(cls, tokenizer: "PreTrainedTokenizerFast", inputs: InputConfig) -> "Template":
         """Return the template of a re-ranker's inputs."""
         # The settings of an exported model were not checked against each other, so a long query is limited here.
         max_query_length = inputs.length - (4 if inputs.query_type else 3) - MIN_PASSAGE_PIECES
-        return cls(
-            *_special_ids(tokenizer), inputs.length, min(inputs.query_length, max_query_length), inputs.query_type
-        )
+        markers = Markers.of(tokenizer, inputs) if inputs.markers else None
+        query_length = min(inputs.query_length, max_query_length)
+        return cls(*_special_ids(tokenizer), inputs.length, query_length, inputs.query_type, markers)
 
     @classmethod
     def of_one_text(cls, tokenizer: "PreTrainedTokenizerFast", query_length: int) -> "Template":

@@ -25,6 +25,13 @@ _WORD = re.compile(rf"[{_ALONE}]|{_INNER}(?:(?:[{_JOINS}]|(?<=\d)[,;](?=\d)){_IN
 _POSSESSIVE = re.compile("['’]s$")
 
 
+STOP_WORDS = frozenset(
+    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
+    "to was will with".split()
+)
+"""Lucene's English stop words."""
+
+
 def word_spans(text: str) -> list[tuple[int, int]]:
     """Return where the words of a text begin and end, in characters."""
     return [found.span() for found in _WORD.finditer(text)]

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +34,7 @@ def word_table(tokenizer: "PreTrainedTokenizerFast") -> NDArray[np.int8]:
     """Return CONTINUES, STARTS or ALONE for every id of the vocabulary; all are words if nothing marks boundaries."""
     size = max(tokenizer.get_vocab().values(), default=-1) + 1
     pieces = [tokenizer.backend_tokenizer.id_to_token(row) or "" for row in range(size)]
-    mark = _mark(pieces)
+    mark = boundary_mark(pieces)
     table = np.array([_role(piece, mark) for piece in pieces], dtype=np.int8)
     table[tokenizer.all_special_ids] = ALONE
     return table
@@ -59,13 +60,20 @@ def cut_words(queries: Ragged, table: NDArray[np.int8]) -> NDArray[np.int64]:
     return found
 
 
-def _mark(pieces: list[str]) -> str:
+def boundary_mark(pieces: Sequence[str]) -> str:
     """Return what the vocabulary marks word boundaries with, or an empty string if nothing."""
     counts = {
         mark: sum(piece.startswith(mark) for piece in pieces) for mark in (WORD_PIECE, BYTE_LEVEL, SENTENCE_PIECE)
     }
     most = max(counts, key=lambda mark: counts[mark])
     return most if counts[most] else ""
+
+
+def word_text(pieces: Sequence[str], mark: str) -> str:
+    """Return the text of a word from its pieces and the vocabulary's boundary mark."""
+    if mark == WORD_PIECE:
+        return "".join(piece.removeprefix(mark) for piece in pieces)
+    return _text("".join(pieces), mark).strip()
 
 
 def _role(piece: str, mark: str) -> int:

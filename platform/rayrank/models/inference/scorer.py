@@ -52,7 +52,7 @@ class Scorer:
     def num_in_full_rows(self) -> int:
         """Return how many pairs, of query row i with passage row i, fill whole packed rows; the rest fill no row."""
         rows = np.arange(len(self._texts.prefixes))
-        *_, (start, _) = self._row_slices(self._texts.lengths(rows, rows))
+        *_, (start, _) = self._row_slices(self._texts.lengths(rows, rows, self._device))
         return start
 
     def __call__(self, query_rows: Rows, passage_rows: Rows) -> NDArray[np.float32]:
@@ -84,18 +84,19 @@ class Scorer:
 
     @torch.inference_mode()
     def _launch(self, query_rows: Rows, passage_rows: Rows) -> list[tuple[Rows, Tensor]]:
-        lengths = self._texts.lengths(query_rows, passage_rows)
+        lengths = self._texts.lengths(query_rows, passage_rows, self._device)
         pending = []
         for chosen in self.batches(lengths):
             with self._autocast:
-                pending.append((chosen, self._score(query_rows[chosen], passage_rows[chosen])))
+                pending.append((chosen, self._score(query_rows[chosen], passage_rows[chosen], lengths[chosen])))
         return pending
 
-    def _score(self, query_rows: Rows, passage_rows: Rows) -> Tensor:
+    def _score(self, query_rows: Rows, passage_rows: Rows, lengths: Rows) -> Tensor:
         if not self.packs:
             return self._output(self.model(self._texts.padded(query_rows, passage_rows, self._device)))
-        length = row_length(int(self._texts.lengths(query_rows, passage_rows).sum()))
-        return self._output(self.model(self._texts.packed(query_rows, passage_rows, length, self._device)))
+        size = row_length(int(lengths.sum()))
+        batch = self._texts.packed(query_rows, passage_rows, size, self._device, lengths=lengths)
+        return self._output(self.model(batch))
 
     @staticmethod
     def _output(read: Tensor) -> Tensor:

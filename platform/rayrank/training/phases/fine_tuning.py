@@ -21,6 +21,7 @@ from rayrank.models.encoder import Encoder, load_encoder
 from rayrank.models.inference.prepare import scoring_copy
 from rayrank.models.inference.scorer import Scorer
 from rayrank.models.saved import load_pretrained
+from rayrank.text.markers import num_ids
 from rayrank.text.ragged import Rows
 from rayrank.text.words import word_table
 from rayrank.training.data import Inputs, Split, TrainingData, inputs_of, read_candidates, tokenizer_of
@@ -49,7 +50,7 @@ def collate_pairs(
     device = next(model.parameters()).device
     if device.type == "cuda" and plain_model(model).encoder.packs:
         return texts.packed_for_training(query_rows, passage_rows, device)
-    lengths = texts.lengths(query_rows, passage_rows)
+    lengths = texts.lengths(query_rows, passage_rows, device)
     order = np.argsort(lengths, kind="stable")
     most = int(lengths.sum()) // group_tokens if group_tokens else LENGTH_GROUPS
     parts = np.array_split(order, max(1, min(most, len(order) // SMALLEST_GROUP)))
@@ -173,7 +174,15 @@ def word_table_of(config: PipelineConfig, store: Store) -> NDArray[np.int8]:
 
 
 def pretrained_encoder(config: PipelineConfig, store: Store) -> Encoder:
-    """Return the encoder of the pretrain phase, or without that phase the one that `encoder.name` names."""
+    """Return the encoder of the pretrain phase, or without that phase the one that `encoder.name` names.
+
+    It has embeddings for the markers that its inputs may have.
+    """
+    words = word_table_of(config, store)
     if config.pretrain.enabled:
-        return load_pretrained(store.require("pretrain", config), config.strm, word_table_of(config, store))
-    return load_encoder(config.encoder, word_table_of(config, store), config.strm)
+        encoder = load_pretrained(store.require("pretrain", config), config.strm, words)
+    else:
+        encoder = load_encoder(config.encoder, words, config.strm)
+    if config.input.markers:
+        encoder.add_ids(num_ids(tokenizer_of(config, store), config.input))
+    return encoder

@@ -1,0 +1,153 @@
+"""Pairs with MarkedBERT's markers, put together for a whole batch at once on the model's device."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rayrank.text.markers import Markers
+from rayrank.text.ragged import Rows, Windows
+from rayrank.text.template import MIN_PASSAGE_PIECES, Template
+
+TOKENS_AT_ONCE = 2**20
+"""Tokens of the pairs whose lengths are computed together, to limit memory."""
+
+CPU = torch.device("cpu")
+
+
+class _Matched(NamedTuple):
+    """The tokens of some pairs, one pair after another, and which of them get a marker before or after them."""
+
+    ids: Tensor
+    is_passage: Tensor
+    pair: Tensor
+    numbers: Tensor
+    """The number of the markers around a token's word, 0 without."""
+    opens: Tensor
+    closes: Tensor
+    first: Tensor
+    """Where each pair begins, and the number of tokens."""
+
+    def ends(self) -> Tensor:
+        """Return how many tokens and markers come before each token and its markers, and last the number of all."""
+        widths = 1 + self.opens.long() + self.closes.long()
+        return torch.cat([widths.new_zeros(1), widths.cumsum(0)])
+
+    def lengths(self) -> Tensor:
+        """Return how long each pair is with its markers."""
+        return self.ends()[self.first].diff()
+
+
+class MarkedPairs:
+    """Marks the terms that a query and a passage share, in both.
+
+    A passage's terms count as far as it fits into an input without markers. A query stays unmarked if markers would
+    leave fewer than MIN_PASSAGE_PIECES for the passage.
+    """
+
+    def __init__(self, prefixes: Windows, passages: Windows, template: Template, markers: Markers) -> None:
+        self._prefixes, self._passages, self._template, self._markers = prefixes, passages, template, markers
+        self._queries = markers.number_queries(prefixes, template.sep_id, template.has_type)
+        self._num_terms = (self._queries.terms > 0).sum(axis=1)
+        self._texts = (prefixes.values, passages.values, self._queries.numbers, markers.terms(passages))
+        self._copies: dict[torch.device, tuple[Tensor, ...]] = {}
+
+    def lengths(self, query_rows: Rows, passage_rows: Rows, device: torch.device = CPU) -> Rows:
+        """Return the length of each pair's input, markers and separators included."""
+        return np.minimum(self.full_lengths(query_rows, passage_rows, device), self._template.length)
+
+    def full_lengths(self, query_rows: Rows, passage_rows: Rows, device: torch.device = CPU) -> Rows:
+        """Return the length of each pair's input before its end is cut to make room for markers."""
+        sizes = self._prefixes.lengths(query_rows) + self._passages.lengths(passage_rows)
+        parts = np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(np.cumsum(sizes) // TOKENS_AT_ONCE)) + 1)
+        found = [self._matched(query_rows[part], passage_rows[part], device).lengths() + 1 for part in parts]
+        lengths: Rows = torch.cat(found).cpu().numpy()
+        return lengths
+
+    def write(
+        self, query_rows: Rows, passage_rows: Rows, starts: Tensor, lengths: Tensor, size: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return ids and token types of `size` positions, in which pair i fills `lengths[i]` from `starts[i]` on.
+
+        The other positions hold padding.
+        """
+        matched = self._matched(query_rows, passage_rows, starts.device)
+        ends = matched.ends()
+        within = ends[:-1] - ends[matched.first[:-1]][matched.pair] + matched.opens.long()
+        # A last position takes what does not fit. This way nothing waits for the device to count.
+        ids = torch.full((size + 1,), self._template.pad_id, device=starts.device)
+        types = torch.zeros_like(ids)
+        kind, marker = matched.is_passage.long(), self._markers.first_id + 2 * (matched.numbers - 1)
+        written = (
+            (torch.ones_like(matched.opens), 0, matched.ids.long()),
+            (matched.opens, -1, marker),
+            (matched.closes, 1, marker + 1),
+        )
+        for is_written, shift, values in written:
+            fits = is_written & (within + shift < lengths[matched.pair] - 1)
+            places = torch.where(fits, starts[matched.pair] + within + shift, size)
+            ids[places], types[places] = values, kind
+        ids[starts + lengths - 1], types[starts + lengths - 1] = self._template.sep_id, 1
+        return ids[:-1], types[:-1]
+
+    def _matched(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> _Matched:
+        before = self._prefixes.lengths(query_rows)
+        sizes = self._template.lengths(before, self._passages.lengths(passage_rows)) - 1
+        first = np.concatenate([[0], np.cumsum(sizes)])
+        starts = self._prefixes.starts[query_rows], self._passages.starts[passage_rows]
+        extents = torch.from_numpy(np.stack([*starts, before, first[:-1], query_rows])).to(device, non_blocking=True)
+        pair = torch.repeat_interleave(
+            torch.arange(len(sizes), device=device),
+            torch.from_numpy(sizes).to(device, non_blocking=True),
+            output_size=int(first[-1]),
+        )
+        prefix_start, passage_start, in_prefix, begin, query = extents[:, pair]
+        within = torch.arange(len(pair), device=device) - begin
+        is_passage = within >= in_prefix
+        prefixes, passages, query_numbers, passage_terms, query_terms = self._on(device)
+        from_prefix = (prefix_start + within).clamp(max=len(prefixes) - 1)
+        from_passage = (passage_start + within - in_prefix).clamp(0, len(passages) - 1)
+        terms = passage_terms[from_passage].where(is_passage, 0)
+        numbers = torch.zeros_like(terms)
+        for number in range(int(self._num_terms[query_rows].max(initial=0))):
+            numbers = numbers.where(terms.abs() != query_terms[query, number], number + 1)
+        signed = torch.where(is_passage, numbers * terms.sign(), query_numbers[from_prefix])
+        found = _Matched(
+            torch.where(is_passage, passages[from_passage], prefixes[from_prefix]),
+            is_passage,
+            pair,
+            *self._marked(signed, is_passage, pair, len(sizes)),
+            torch.from_numpy(first).to(device, non_blocking=True),
+        )
+        return self._with_room(found, extents[2])
+
+    def _marked(
+        self, signed: Tensor, is_passage: Tensor, pair: Tensor, num_pairs: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the numbers of the tokens in marked words, and which tokens begin and which end such a word."""
+        numbers = signed.abs().long()
+        shared = torch.zeros(num_pairs, self._markers.count + 1, dtype=torch.bool, device=signed.device)
+        # Terms of queries write to column 0, which is never read as shared.
+        shared[pair, numbers.where(is_passage, 0)] = True
+        is_marked = (numbers > 0) & shared[pair, numbers]
+        goes_on = torch.cat([signed[1:] < 0, signed.new_zeros(1, dtype=torch.bool)])
+        return numbers.where(is_marked, 0), is_marked & (signed > 0), is_marked & ~goes_on
+
+    def _with_room(self, found: _Matched, before: Tensor) -> _Matched:
+        """Remove the markers of queries that would leave no room for a passage."""
+        in_query = (found.opens.long() + found.closes.long()).where(~found.is_passage, 0)
+        added = torch.zeros_like(before).index_add_(0, found.pair, in_query)
+        room = self._template.length - 1 - MIN_PASSAGE_PIECES - before
+        kept = found.is_passage | (added <= room)[found.pair]
+        return found._replace(opens=found.opens & kept, closes=found.closes & kept)
+
+    def _on(self, device: torch.device) -> tuple[Tensor, ...]:
+        """Return all ids, numbers and terms on a device; the first call copies them there."""
+        if device not in self._copies:
+            # An empty tensor cannot be indexed, not even to discard the result.
+            texts = [values if len(values) else np.zeros(1, np.int32) for values in self._texts]
+            terms = self._queries.terms
+            terms = terms if terms.size else np.full((max(1, len(terms)), 1), -1, np.int32)
+            self._copies[device] = tuple(torch.tensor(values, device=device) for values in (*texts, terms))
+        return self._copies[device]
