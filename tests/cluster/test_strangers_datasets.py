@@ -11,6 +11,8 @@ from sentence_transformers import CrossEncoder
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import BertConfig, BertModel, XLMRobertaConfig, XLMRobertaModel, XLMRobertaTokenizer
 
+from rayrank.bundle.export import load
+from rayrank.bundle.text_scorer import check_golden
 from rayrank.core.config import MINILM
 from rayrank.text.pieces import load_tokenizer
 from tests.cluster.conftest import FORKS, SETTINGS, command
@@ -77,7 +79,7 @@ def test_a_set_without_dev_with_titles_long_abstracts_and_grades_needs_no_settin
     BertModel(BertConfig(vocab_size=30_522, max_position_embeddings=512, **SIZES)).save_pretrained(encoder)
     load_tokenizer(MINILM).save_pretrained(encoder)
     folder, storage = long_abstracts(tmp_path / "set"), tmp_path / "storage"
-    settings = [f"encoder.name={encoder}", f"text.tokenizer={encoder}", "input.length=320"]
+    settings = [f"encoder.name={encoder}", f"text.tokenizer={encoder}", "input.length=320", "input.markers=4"]
 
     answer = run("run_pipeline", storage, folder, joining, settings, "--json", str(tmp_path / "summary.json"))
 
@@ -89,6 +91,9 @@ def test_a_set_without_dev_with_titles_long_abstracts_and_grades_needs_no_settin
     assert set(judgments["split"]) == {"train", "dev", "test"}
     chosen = run("export", storage, folder, joining, settings, "--force", "--output", str(tmp_path / "model"))
     assert chosen.returncode == 0, chosen.stderr
+    parity = check_golden(load(str(tmp_path / "model")))
+    assert parity.objection(exact=True) == ""
+    assert parity.num_pairs > 0
 
 
 # Names in four scripts; in Chinese and Thai no spaces separate the words.

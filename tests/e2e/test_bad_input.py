@@ -134,7 +134,7 @@ def manifests(storage: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [
-        pytest.param(["--preset", "huge"], ["--preset huge", "demo, minilm, paper, monobert"], id="preset"),
+        pytest.param(["--preset", "huge"], ["--preset huge", "demo, minilm, paper, monobert, markedbert"], id="preset"),
         pytest.param(["--until", "lunch"], ["lunch is neither a stage nor a run"], id="until"),
         pytest.param(["--set", "candidates.dept=3"], ["candidates.dept", "mean candidates.depth?"], id="typo"),
         pytest.param(["--set", "candidates.depth"], ["write --set candidates.depth=VALUE"], id="no-value"),

@@ -2,7 +2,7 @@ import pytest
 
 from rayrank.core.config import PipelineConfig, StrmConfig
 from rayrank.core.flow import rankers
-from rayrank.core.presets import PRESETS, demo, monobert, paper
+from rayrank.core.presets import PRESETS, demo, markedbert, monobert, paper
 
 MSMARCO_TRAIN_JUDGMENTS = 532_761
 
@@ -40,6 +40,17 @@ def test_monobert_has_the_hyperparameters_of_the_monobert_paper() -> None:
     assert pointwise.warmup * 400_000 == pytest.approx(10_000)
     assert not config.pretrain.enabled
     assert rankers(config) == ["pointwise"]
+
+
+def test_markedbert_has_the_hyperparameters_of_the_markedbert_paper() -> None:
+    config = markedbert()
+
+    assert (config.encoder.name, config.encoder.dropout) == ("bert-base-uncased", 0.1)
+    assert (config.candidates.first_stage, config.candidates.depth) == ("doc2query", 1000)
+    assert (config.input.length, config.input.query_type, config.input.markers) == (512, False, 64)
+    pointwise = config.pointwise
+    assert (pointwise.epochs, pointwise.batch_size, pointwise.negatives, pointwise.lr) == (2, 32, 1, 3e-6)
+    assert not config.pretrain.enabled
 
 
 def test_monobert_has_examples_for_400_000_steps_on_ms_marco() -> None:
