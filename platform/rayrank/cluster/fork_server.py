@@ -35,6 +35,9 @@ START_SECONDS = 30.0
 IDLE_SECONDS = 300.0
 """A fork server without workers ends after this time, because it occupies about half a gigabyte."""
 
+GPU_DEVICES = "/dev/nvidia"
+"""The beginning of the paths that a process opens in order to use a GPU."""
+
 _OF_A_WORKER = ("RAY_", "PWD", "OLDPWD", "SHLVL", "_")
 """Beginnings of environment variables that may differ between the workers of one fork server."""
 
@@ -179,7 +182,7 @@ def _import(modules: Sequence[str]) -> None:
 
 def _has_opened_gpu() -> bool:
     opened = Path("/proc/self/fd")
-    return any(str(link.readlink()).startswith("/dev/nvidia") for link in opened.iterdir() if link.is_symlink())
+    return any(str(link.readlink()).startswith(GPU_DEVICES) for link in opened.iterdir() if link.is_symlink())
 
 
 def _is_alive(process: int) -> bool:

@@ -15,15 +15,14 @@ import pytest
 from rayrank.cluster import fork_server
 from rayrank.cluster.fork_server import runtime_env
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or Path("/dev/nvidiactl").exists(), reason="workers are not forked here"
-)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
 
 # Asks for a fork like a Ray worker does, but of a server that imports only one module of the standard library.
 ASKING = """
 import os, sys
 from rayrank.cluster import fork_server
 fork_server.START_SECONDS = float(os.environ.pop("PATIENCE"))
+fork_server.GPU_DEVICES = os.environ.get("GPU_DEVICES", "/dev/nvidia")
 if not fork_server.forked(sys.argv[1:], [os.environ.get("MODULE", "decimal")]):
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
@@ -216,3 +215,13 @@ def test_a_job_that_brings_its_own_python_keeps_it(monkeypatch: pytest.MonkeyPat
     assert runtime_env() != {}
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", job.replace("env_vars", "pip"))
     assert runtime_env() == {}
+
+
+def test_a_server_whose_imports_have_opened_a_gpu_forks_nothing(raylet: subprocess.Popen[bytes], script: Path) -> None:
+    (script.parent / "opens_a_device.py").write_text("import decimal; device = open('/dev/zero')")
+
+    unforked = ask(raylet, script, MODULE="opens_a_device", GPU_DEVICES="/dev/zero")
+    forked = ask(raylet, script, MODULE="opens_a_device", GPU_DEVICES="/dev/nvidia")
+
+    # A fork finds decimal imported.
+    assert [found[0].split()[-2] for found in (unforked, forked)] == ["False", "True"]
