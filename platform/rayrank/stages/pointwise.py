@@ -2,10 +2,15 @@
 
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
+from rayrank.stages.cut_passages import cut_passages, finding
 from rayrank.stages.training import train
 from rayrank.training.phases import pointwise
 
 
 def run(config: PipelineConfig, store: Store) -> Artifact:
-    """Return the pointwise artifact: model/, log.jsonl and tensorboard/."""
-    return train(pointwise, config, store)
+    """Return the pointwise artifact: model/, log.jsonl and tensorboard/.
+
+    It also says how much of the relevant passages is never read, because it is the first model that reads pairs.
+    """
+    notes = [] if store.find("pointwise", config) else finding(cut_passages(config, store), config.input)
+    return train(pointwise, config, store, notes=notes)

@@ -1,0 +1,74 @@
+"""The summary says how much of the relevant passages does not fit into the input."""
+
+import time
+
+import pyarrow as pa
+import pytest
+
+from rayrank.core.artifacts import Store
+from rayrank.core.config import MINILM, InputConfig, PipelineConfig, TextConfig
+from rayrank.core.records import JUDGMENTS, PASSAGES, QUERIES
+from rayrank.stages.cut_passages import Cut, cut_passages, finding
+from rayrank.text.pieces import PieceEncoder, load_tokenizer, save_tokenizer
+
+STORED = 40
+TEXTS = {"short": "red " * 5, "long": "red " * 30, "longer than stored": "red " * 100, "unjudged": "red " * 90}
+QUERY = "blue blue blue"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A corpus that stores 40 word pieces of a passage; every word here is one piece."""
+    store, config = Store(str(tmp_path_factory.mktemp("storage"))), configured(32)
+    tokenizer = load_tokenizer(MINILM)
+    encode = PieceEncoder(tokenizer.backend_tokenizer.to_str(), STORED)
+    corpus = store.artifact("corpus", config)
+    save_tokenizer(tokenizer, corpus)
+    passages = [list(TEXTS), list(TEXTS.values()), encode(list(TEXTS.values()))]
+    corpus.write_table("passages/part.parquet", pa.table(dict(zip(PASSAGES.names, passages, strict=True)), PASSAGES))
+    queries = [["q1", "q2"], ["train", "dev"], ["", ""], [QUERY] * 2, encode([QUERY] * 2)]
+    corpus.write_table("queries.parquet", pa.table(dict(zip(QUERIES.names, queries, strict=True)), QUERIES))
+    rows = [
+        ("q1", "short", 1, "train"),
+        ("q1", "long", 1, "train"),
+        ("q1", "longer than stored", 1, "train"),
+        ("q2", "short", 1, "dev"),
+        ("q2", "longer than stored", 0, "dev"),
+    ]
+    judgments = [pa.array(column) for column in zip(*rows, strict=True)]
+    corpus.write_table("judgments.parquet", pa.table(dict(zip(JUDGMENTS.names, judgments, strict=True)), JUDGMENTS))
+    store.finish(corpus, config, time.monotonic(), {"shards": ["passages/part.parquet"]})
+    return store
+
+
+def configured(length: int, query_type: bool = False) -> PipelineConfig:
+    return PipelineConfig(
+        text=TextConfig(passage_pieces=STORED),
+        input=InputConfig(length=length, query_length=8, query_type=query_type),
+    )
+
+
+def test_relevant_pairs_are_counted_with_the_pieces_that_the_corpus_does_not_store(store: Store) -> None:
+    found = cut_passages(configured(32), store)
+
+    # Beside [CLS], three pieces of the query and two separators, 26 pieces of a passage fit.
+    assert found == {"train": Cut(3, 2, 5 + 30 + 100, 4 + 74), "dev": Cut(1, 0, 5, 0)}
+
+
+def test_a_type_takes_its_room(store: Store) -> None:
+    assert cut_passages(configured(32, query_type=True), store)["train"].num_unread == 6 + 76
+
+
+def test_the_sentence_names_the_splits_that_lose_text_and_how_much(store: Store) -> None:
+    config = configured(32)
+
+    assert finding(cut_passages(config, store), config.input) == [
+        "input.length=32 cuts off the end of 66.7% of train's relevant passages; 55.7% of the text of all relevant "
+        "passages is never read"
+    ]
+
+
+def test_nothing_is_said_if_everything_fits(store: Store) -> None:
+    config = configured(128)
+
+    assert finding(cut_passages(config, store), config.input) == []
