@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.entry import Arguments, add_repeat_options, parser, run_task, seeds_of
 from rayrank.core import flow
-from rayrank.core.artifacts import Store
+from rayrank.core.artifacts import Store, digest_of
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rayrank.stages.ablation import RowSpec
+
+CASES = 20
+"""Gains and losses that a comparison of two rows shows, as many of each."""
 
 
 def changes_of(row: str) -> tuple[str, dict[str, Any]]:
@@ -46,12 +49,18 @@ def chosen(arguments: Arguments, config: PipelineConfig) -> tuple[list["RowSpec"
             )
         rows.append(ablation.RowSpec(name, changes, changes.pop("evaluate.run", full)))
     ablation.digest(config, rows, seeds)  # validates the settings of every row
+    names = [row.name for row in rows]
+    for pair in arguments.compare:
+        if unknown := set(pair).difference(names):
+            raise ConfigError(f"--compare {unknown.pop()} is not a row of the table: choose among {', '.join(names)}.")
+        if pair[0] == pair[1]:
+            raise ConfigError(f"--compare names the row {pair[0]} twice: name two rows.")
     return rows, seeds
 
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Make all rows, write the table as JSON, Markdown, LaTeX and PNG, and return it as text."""
-    from jobs.report_folder import write_report
+    from jobs.report_folder import write_comparison, write_report
     from rayrank.reports import ablation_table
     from rayrank.reports.ablation_plot import ablation_png
     from rayrank.stages import ablation
@@ -63,8 +72,16 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
         "table.tex": ablation_table.latex(table).encode(),
         "table.png": ablation_png(table, table.splits[0]),
     }
-    place, shown = ("ablation", ablation.digest(config, rows, seeds)), ablation_table.plain(table)
-    return write_report(store, place, {"table": table.to_json()}, files, shown)
+    key = ablation.digest(config, rows, seeds)
+    facts = write_report(store, ("ablation", key), {"table": table.to_json()}, files, ablation_table.plain(table))
+    facts["comparisons"] = []
+    for pair in arguments.compare:
+        chosen_rows = [next(row for row in rows if row.name == name) for name in pair]
+        report = ablation.compare_rows(config, store, chosen_rows, seeds[0], CASES)
+        compared = write_comparison(store, digest_of([key, *pair, seeds[0], CASES]), report)
+        facts["findings"] += compared["findings"]
+        facts["comparisons"].append(compared["folder"])
+    return facts
 
 
 if __name__ == "__main__":
@@ -72,5 +89,9 @@ if __name__ == "__main__":
     add_repeat_options(options, "row")
     options.add_argument("--only", action="append", metavar="ROW", help="this row of the paper, and the full model")
     options.add_argument("--row", action="append", default=[], metavar="'NAME: KEY=VALUE ...'", help="your own row")
+    options.add_argument(
+        "--compare", nargs=2, action="append", default=[], metavar="ROW",
+        help="compare two rows query by query as jobs.compare does, with the first seed",
+    )  # fmt: skip
     arguments = options.parse_args()
     run_task(arguments, lambda config, store: run(arguments, config, store), lambda config: chosen(arguments, config))

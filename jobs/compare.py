@@ -19,20 +19,11 @@ from rayrank.core.run_kinds import CANDIDATES
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Write the report as JSON, Markdown and PNG, and return it as text."""
-    from jobs.report_folder import write_report
-    from rayrank.reports import comparison_plot, comparison_table
+    from jobs.report_folder import write_comparison
     from rayrank.stages import comparison
 
     key = comparison.prepare(config, store, arguments.cases)
-    report = comparison.compare_runs(config, store, arguments.cases)
-    files = {
-        "report.md": comparison_table.markdown(report).encode(),
-        "differences.png": comparison_plot.differences_png(report),
-        "groups.png": comparison_plot.groups_png(report),
-    }
-    return write_report(
-        store, ("comparison", key), {"report": report.to_json()}, files, comparison_table.plain(report)
-    )  # fmt: skip
+    return write_comparison(store, key, comparison.compare_runs(config, store, arguments.cases))
 
 
 def check(arguments: Arguments, config: PipelineConfig) -> None:

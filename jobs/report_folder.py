@@ -1,11 +1,14 @@
 """The folder of a report on storage: its figures as JSON, its other files, and its table for the screen."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 
 from rayrank.core.artifacts import Artifact, Store
+
+if TYPE_CHECKING:
+    from rayrank.reports.comparison import ComparisonReport
 
 
 def write_report(
@@ -25,3 +28,15 @@ def write_report(
     with console.capture() as drawn:
         console.print(shown)
     return {**figures, "folder": folder.url, "findings": [drawn.get(), f"in {folder.url}"]}
+
+
+def write_comparison(store: Store, key: str, report: "ComparisonReport") -> dict[str, Any]:
+    """Write the comparison of two runs as JSON, Markdown and PNG, and return the facts for the summary."""
+    from rayrank.reports import comparison_plot, comparison_table
+
+    files = {
+        "report.md": comparison_table.markdown(report).encode(),
+        "differences.png": comparison_plot.differences_png(report),
+        "groups.png": comparison_plot.groups_png(report),
+    }
+    return write_report(store, ("comparison", key), {"report": report.to_json()}, files, comparison_table.plain(report))

@@ -113,7 +113,8 @@ def test_first_stages_are_made_and_compared_before_and_after_the_ranker(measured
 def test_the_ablation_reuses_artifacts_and_reports_the_difference_of_each_row(storage: Path, run: Run) -> None:
     before = {path.parent.name for path in storage.glob("listwise/*/manifest.json")}
 
-    summary = run("ablate", storage, "--only", "BM25", "--only", "- listwise", "--parallel", "2")
+    rows = ("--only", "BM25", "--only", "- listwise")
+    summary = run("ablate", storage, *rows, "--parallel", "2", "--compare", "- listwise", "BM25")
 
     assert {path.parent.name for path in storage.glob("listwise/*/manifest.json")} == before
     table = summary["table"]
@@ -124,6 +125,11 @@ def test_the_ablation_reuses_artifacts_and_reports_the_difference_of_each_row(st
     assert without["comparison"]["difference"] == pytest.approx(difference)
     folder = Path(str(summary["folder"]))
     assert {path.name for path in folder.iterdir()} == {"table.json", "table.md", "table.tex", "table.png"}
+    (compared,) = summary["comparisons"]
+    report = json.loads(Path(compared, "report.json").read_text())
+    assert (report["run"], report["baseline"], report["split"]) == ("- listwise", "BM25", "test")
+    means = [table["rows"][row]["figures"]["test"]["MRR@10"]["all"]["interval"]["mean"] for row in (2, 0)]
+    assert report["overall"]["comparison"]["difference"] == pytest.approx(means[0] - means[1])
 
 
 def test_the_learning_curve_ends_with_the_trained_models_and_the_run_that_dev_chose(storage: Path, run: Run) -> None:
@@ -199,8 +205,9 @@ def test_compare_agrees_with_evaluate_and_shows_both_top_lists(measured: Path, r
     (evaluated,) = [fact for fact in run("evaluate", measured, *names)["stages"] if fact["stage"] == "evaluate"]
     figures = json.loads(Path(evaluated["path"], "manifest.json").read_text())["metrics"]["MRR@10"]
 
-    report = run("compare", measured, *names, "--cases", "3")["report"]
+    summary = run("compare", measured, *names, "--cases", "3")
 
+    report, folder = summary["report"], Path(str(summary["folder"]))
     overall = report["overall"]
     assert overall["mean"] == pytest.approx(figures["mean"])
     assert overall["comparison"] == pytest.approx(figures["comparison"])
@@ -208,7 +215,6 @@ def test_compare_agrees_with_evaluate_and_shows_both_top_lists(measured: Path, r
     assert len(report["tables"]) == 4
     for rows in report["tables"].values():
         assert sum(row["num_queries"] for row in rows) == overall["num_queries"]
-    (folder,) = (measured / "comparison").iterdir()
     assert {path.name for path in folder.iterdir()} == {"report.json", "report.md", "differences.png", "groups.png"}
     cases = [*report["gains"], *report["losses"]]
     assert cases

@@ -9,9 +9,12 @@ from rayrank.core import flow
 from rayrank.core.artifacts import Store, digest_of
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, DatasetError
+from rayrank.core.run_kinds import CANDIDATES
 from rayrank.data.digests import varied
 from rayrank.measure.metrics import PerQuery
 from rayrank.reports.ablation import Ablation, Procedure, Variant, ablate
+from rayrank.reports.comparison import ComparisonReport
+from rayrank.stages.comparison import Side, compare_sides
 from rayrank.stages.graph import make_all
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Ragged
@@ -108,6 +111,17 @@ def run(config: PipelineConfig, store: Store, rows: Sequence[RowSpec], seeds: Se
     ]
     reference = flow.title(full_run(config), config)
     return ablate(variants, reference, _slices(config, store), Procedure.of(config.evaluate))
+
+
+def compare_rows(
+    config: PipelineConfig, store: Store, rows: Sequence[RowSpec], seed: int, num_cases: int
+) -> ComparisonReport:
+    """Return all figures of the first of two rows against the second, with one seed, on test or else dev."""
+    sides = [Side(row.name, row.run, _configured(config, row, seed)) for row in rows]
+    # The rows may have first stages of their own; that of the full model, by whose ranks queries are grouped, may be
+    # missing.
+    make_all([(flow.run_node(CANDIDATES, config), config)], store, parallel=1)
+    return compare_sides(sides[0], sides[1], config, store, num_cases)
 
 
 def digest(config: PipelineConfig, rows: Sequence[RowSpec], seeds: Sequence[int]) -> str:

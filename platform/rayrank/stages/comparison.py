@@ -1,6 +1,6 @@
 """Two runs compared query by query: reads them, the queries and the judgments from storage."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,14 @@ from rayrank.text.ragged import Ragged
 from rayrank.text.words import cut_words, word_table
 
 
+class Side(NamedTuple):
+    """One of two compared runs: its title, its name or file, and the configuration that it was made with."""
+
+    title: str
+    run: str
+    config: PipelineConfig
+
+
 def prepare(config: PipelineConfig, store: Store, num_cases: int) -> str:
     """Make what is missing of the two runs and of the first stage; return the key of the report's folder."""
     settings = config.evaluate
@@ -36,22 +44,31 @@ def prepare(config: PipelineConfig, store: Store, num_cases: int) -> str:
 
 def compare_runs(config: PipelineConfig, store: Store, num_cases: int) -> ComparisonReport:
     """Return all figures of `evaluate.run` against `evaluate.baseline`."""
+    settings = config.evaluate
+    titles = run_names(settings.run, settings.baseline or CANDIDATES, config)
+    sides = [Side(*each, config) for each in zip(titles, (settings.run, settings.baseline), strict=True)]
+    return compare_sides(sides[0], sides[1], config, store, num_cases)
+
+
+def compare_sides(
+    side: Side, other: Side, config: PipelineConfig, store: Store, num_cases: int
+) -> ComparisonReport:  # fmt: skip
+    """Return all figures of one run against another; queries and the first stage are those of `config`."""
     settings, corpus, measure = config.evaluate, store.require("corpus", config), Measure.of(config)
     split = measured_split(settings, corpus)
     judgments = corpus.read_table("judgments.parquet")
     qrels = judgments.filter(pc.equal(judgments["split"], split))
-    runs = [read_named(name, split, config, store) for name in (settings.run, settings.baseline)]
+    runs = [read_named(each.run, split, each.config, store) for each in (side, other)]
     measured = [measure.reported(qrels, run) for run in runs]
     values, baseline = (each.values[measure.name] for each in measured)
     queries = _queries(measured[0].query_ids, corpus, config, store)
     procedure = Procedure.of(settings)
-    run, other = run_names(settings.run, settings.baseline or CANDIDATES, config)
     facts = _facts(queries, _first_ranks(qrels, split, config, store), corpus, config)
     gains, losses = most_different(values, baseline, num_cases)
     cases = _cases([*gains, *losses], queries, (values, baseline), runs, qrels, measure.relevant_from, corpus)
     return ComparisonReport(
-        run, other, flow.run_named(CANDIDATES, config)[0],
-        {name: each.num_without_results for name, each in zip((run, other), measured, strict=True)},
+        side.title, other.title, flow.run_named(CANDIDATES, config)[0],
+        {name: each.num_without_results for name, each in zip((side.title, other.title), measured, strict=True)},
         measure.name, split, procedure,
         overall(values, baseline, procedure), tables(facts, values, baseline, procedure),
         sorted((values - baseline).tolist(), reverse=True), cases[: len(gains)], cases[len(gains) :],

@@ -23,6 +23,8 @@ WRONG = [
     ("jobs.first_stages", ["--run", "lunch"], "--run lunch is not a run of the configuration: choose one of bm25, "),
     ("jobs.first_stages", ["--run", "drbert"], "--run drbert is not a first stage, it ranks what another run found"),
     ("jobs.ablate", ["--only", "lunch"], "--only lunch is not a row of the table"),
+    ("jobs.ablate", ["--compare", "BM25", "lunch"], "--compare lunch is not a row of the table"),
+    ("jobs.ablate", ["--compare", "BM25", "BM25"], "names the row BM25 twice"),
     ("jobs.ablate", ["--row", "late: strm.first_laye=2"], "did you mean strm.first_layer"),
     ("jobs.compare", ["--run", "bm25", "--baseline", "candidates"], "--run and --baseline are both bm25"),
     ("jobs.compare", ["--run", "none.trec", "--baseline", "bm25"], "The run none.trec cannot be read"),

@@ -74,7 +74,7 @@ def test_files_that_a_row_names_enter_keys_by_their_content(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("key", ["training.seed", "training.metric", "dataset.source"])
 def test_a_row_cannot_change_what_all_rows_share(key: str, tmp_path: Path) -> None:
-    arguments = Namespace(seeds=1, parallel=1, only=None, row=[f"other: {key}=7"])
+    arguments = Namespace(seeds=1, parallel=1, only=None, row=[f"other: {key}=7"], compare=[])
     with pytest.raises(
         ConfigError, match=f"'other' cannot change {key}: all rows have the same data, metric and seeds"
     ):
