@@ -40,7 +40,7 @@ def main() -> None:
     queries, passages, rows = same_subject_pairs(arguments.pairs)
     inputs = {name: InputConfig(length=180, query_type=False, markers=each) for name, each in FORMS.items()}
     model = build_reranker(arguments.encoder, tokenizer, StrmConfig(form="off")).eval()
-    model.encoder.add_ids(num_ids(tokenizer, inputs["marked"]))
+    model.encoder.add_ids(num_ids(tokenizer, inputs["marked"]), 2 * MARKERS)
     to_bfloat16(model.to(device))
     compile_for_scoring(model)
     scorers, lengths = {}, {}

@@ -48,7 +48,7 @@ def run(
     findings = [
         *([choice.finding()] if choice else []),
         f"{name} of {artifact.url} is in {output}",
-        _about_loading(portable),
+        _about_loading(portable, config.input.markers > 0),
         *([finding] if finding else []),
         *_about_types(origin.query_types.get("num_labelled", 0), typer is not None),
         checks.finding,
@@ -107,10 +107,11 @@ def _all_read(run: str, config: PipelineConfig) -> list[str]:
     return [run, *(each for source in kind.reads(settings) for each in _all_read(source, config))]
 
 
-def _about_loading(portable: bool) -> str:
+def _about_loading(portable: bool, has_markers: bool) -> str:
     if portable:
         return "sentence_transformers.CrossEncoder and rayrank.bundle.export.load open it"
-    return "rayrank.bundle.export.load opens it; CrossEncoder refuses it, since its attention would differ"
+    reason = "it would read inputs without markers" if has_markers else "its attention would differ"
+    return f"rayrank.bundle.export.load opens it; CrossEncoder refuses it, since {reason}"
 
 
 def _about_weight(weight: float | None) -> str:

@@ -18,7 +18,10 @@ from tests.processes import kill_whole
 
 from .conftest import FORKS, configured, encoder
 
-SMALL = {"dense.length": 64, "dense.partition_texts": 30, "train_dense.max_steps": 6, "train_dense.batch_size": 16}
+SMALL = {
+    "dense.length": 64, "dense.partition_texts": 30, "train_dense.max_steps": 6, "train_dense.batch_size": 16,
+    "candidates.train_depth": 4,
+}  # fmt: skip
 
 
 def rows(run: Artifact, split: str) -> pa.Table:
@@ -37,9 +40,9 @@ def test_trained_and_approximate_dense_search_work_from_an_empty_storage(ray_clu
     assert (vectors["dimension"], len(vectors["shards"])) == (32, -(-num_passages // 30))
     assert made["train_dense"].manifest["num_steps"] == 6
     for split in ("train", "dev", "test"):
-        for name in ("dense", "trained_dense", "hybrid", "trained_hybrid"):
+        for name in ("bm25", "dense", "trained_dense", "hybrid", "trained_hybrid"):
             found = rows(made[f"run:{name}"], split)
-            assert set(pc.value_counts(found["query_id"]).field(1).to_pylist()) == {10}
+            assert set(pc.value_counts(found["query_id"]).field(1).to_pylist()) == {4 if split == "train" else 10}
 
     approximate = apply(config.model_dump(), {"runs.dense.exact_up_to": 0, "runs.dense.recall": 1.0})
     built = make("dense", approximate, store)

@@ -72,7 +72,7 @@ def long_abstracts(path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_set_without_dev_with_titles_long_abstracts_and_grades_needs_no_settings(
+def test_a_set_without_dev_with_titles_long_abstracts_and_grades_goes_through_with_markers(
     joining: dict[str, str], tmp_path: Path
 ) -> None:
     encoder = tmp_path / "encoder"

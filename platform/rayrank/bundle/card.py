@@ -99,6 +99,11 @@ def _input(origin: Provenance, settings: Settings) -> str:
         f"{settings.input.query_length}; the end of a longer passage is cut off. Token types, if the "
         f"encoder has them, are 1 for the passage and 0 before it."
     )
+    if settings.input.markers:
+        text += (
+            f" `[e1]` and `[/e1]` surround the first term of the query wherever query and passage both have it, and so "
+            f"on for up to {settings.input.markers} terms."
+        )
     if not settings.input.query_type:
         return text
     known = ", ".join(f"`{name}`" for name in settings.types) or "unknown"

@@ -52,7 +52,8 @@ RECORDED_ATTENTION = "rayrank_recorded"
 
 
 class Piece(NamedTuple):
-    """A word piece of the input, and its character span in the type, query or passage; special tokens have none."""
+    """A word piece of the input, and its character span in the type, query or passage; special tokens and markers have
+    none."""
 
     id: int
     text: str
@@ -130,9 +131,9 @@ def _read(bundle: Bundle, query: str, passage: str, kind: str | None) -> tuple[l
     ids, before = [piece.id for piece in pieces], len(prefixes[0])
     if len(ids) == before + 1:
         raise ConfigError("The passage has no word pieces in the model's input: send a passage with text.")
-    texts = PairTexts(Ragged.of([ids[:before]]), Ragged.of([ids[before:-1]]), template)
-    cut = template.is_truncated(prefixes.lengths(), documents.lengths()) | texts.is_truncated(ONLY_ROW, ONLY_ROW)
-    return pieces, texts, bool(cut[0])
+    whole = [known[number].id for number in documents[0]]
+    texts = PairTexts(Ragged.of([ids[:before]]), Ragged.of([whole]), template)
+    return pieces, texts, bool(texts.is_truncated(ONLY_ROW, ONLY_ROW)[0])
 
 
 def _with_markers(pieces: list[Piece], ids: list[int], markers: Markers | None) -> list[Piece]:
@@ -178,7 +179,9 @@ def _score_without_each(
     unmarked = np.cumsum([piece.segment != MARKER for piece in pieces]) - 1
     starts = [start, *(np.delete(start, unmarked[words[number].pieces]) for number in query)]
     positions = (unmarked[words[number].pieces] - len(start) for number in document)
-    passages = [passage, *(np.delete(passage, of_word) for of_word in positions)]
+    # What was cut off does not move up into the place of a removed word.
+    kept = passage[: unmarked[-1] - len(start)]
+    passages = [passage, *(np.delete(kept, of_word) for of_word in positions)]
     shortened = PairTexts(Ragged.of(starts), Ragged.of(passages), texts.template)
     query_rows = np.r_[np.arange(len(starts)), np.zeros(len(document), np.int64)]
     passage_rows = np.r_[np.zeros(len(query), np.int64), np.arange(len(passages))]

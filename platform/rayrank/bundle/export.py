@@ -1,8 +1,8 @@
 """Writing a trained re-ranker as a Hugging Face folder, and loading it: weights, tokenizer, settings, model card.
 
-A model with plain attention is written as transformers' model for sequence classification, such as
-`BertForSequenceClassification`, which other libraries load. Models with STRM would get other scores there. Their folder
-has the model type `rayrank`, so that transformers and sentence-transformers refuse to load it.
+A model with plain attention and without markers is written as transformers' model for sequence classification, such as
+`BertForSequenceClassification`, which other libraries load. Models with STRM or markers would get other scores there.
+Their folder has the model type `rayrank`, so that transformers and sentence-transformers refuse to load it.
 """
 
 import json

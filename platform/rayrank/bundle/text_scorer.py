@@ -34,11 +34,12 @@ def score(
 ) -> NDArray[np.float32]:  # fmt: skip
     """Return the score of each (query, passage); `types` is required if the model was trained with query types."""
     size, encode = _num_tokenised_at_once(bundle, len(queries)), _piece_encoder(bundle)
+    template = Template.of(bundle.tokenizer, bundle.settings.input)
 
     def tokenised(start: int) -> PairTexts:
         part = slice(start, start + size)
         kinds = None if types is None else types[part]
-        return pair_texts(bundle, queries[part], passages[part], kinds, encode)
+        return pair_texts(bundle, queries[part], passages[part], kinds, encode, template)
 
     texts, waiting, done = tokenised(len(queries)), [], 0
     scorer = scorer_of(bundle, texts)
@@ -68,10 +69,11 @@ def scorer_of(bundle: Bundle, texts: PairTexts) -> Scorer | OnnxScorer:
 
 def pair_texts(
     exported: Bundle, queries: Sequence[str], passages: Sequence[str], types: Sequence[str] | None = None,
-    encode: PieceEncoder | None = None,
+    encode: PieceEncoder | None = None, template: Template | None = None,
 ) -> PairTexts:  # fmt: skip
     """Return texts as the ids that pairs are made of."""
-    template, encode = Template.of(exported.tokenizer, exported.settings.input), encode or _piece_encoder(exported)
+    template = template or Template.of(exported.tokenizer, exported.settings.input)
+    encode = encode or _piece_encoder(exported)
     kinds = None if types is None else _ragged(encode, types)
     prefixes = template.prefixes(_ragged(encode, queries), kinds)
     return PairTexts(prefixes, _ragged(encode, passages), template)

@@ -35,8 +35,8 @@ START_SECONDS = 30.0
 IDLE_SECONDS = 300.0
 """A fork server without workers ends after this time, because it occupies about half a gigabyte."""
 
-GPU_DEVICES = "/dev/nvidia"
-"""The beginning of the paths that a process opens in order to use a GPU."""
+GPU_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dxg")
+"""Beginnings of the paths that a process opens in order to use a GPU: NVIDIA's, AMD's, and any under WSL."""
 
 _OF_A_WORKER = ("RAY_", "PWD", "OLDPWD", "SHLVL", "_")
 """Beginnings of environment variables that may differ between the workers of one fork server."""
@@ -153,8 +153,8 @@ def serve(listener: socket.socket, modules: Sequence[str]) -> None:
     for stream in range(3):
         os.dup2(nothing, stream)
     _import(modules)
-    # Forks of a process that has used a GPU cannot use it. Then every request is refused, and workers start without
-    # the server.
+    # Forks of a process that has used a GPU cannot use it. If importing has opened one, every request is refused, and
+    # workers start without the server.
     can_fork = not _has_opened_gpu()
     listener.listen(256)
     listener.settimeout(1.0)
@@ -181,8 +181,11 @@ def _import(modules: Sequence[str]) -> None:
 
 
 def _has_opened_gpu() -> bool:
-    opened = Path("/proc/self/fd")
-    return any(str(link.readlink()).startswith(GPU_DEVICES) for link in opened.iterdir() if link.is_symlink())
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed in the meantime
+            if str(link.readlink()).startswith(GPU_DEVICES):
+                return True
+    return False
 
 
 def _is_alive(process: int) -> bool:

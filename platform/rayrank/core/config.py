@@ -5,6 +5,8 @@ from typing import Any, Literal
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from rayrank.core.index_config import IndexConfig as IndexConfig
+from rayrank.core.input_config import InputConfig as InputConfig, QueryTypesConfig as QueryTypesConfig
+from rayrank.core.languages import ENGLISH
 from rayrank.core.phase_config import (
     DeepCtConfig as DeepCtConfig,
     Doc2QueryConfig as Doc2QueryConfig,
@@ -147,6 +149,9 @@ class CandidatesConfig(Section):
 
     first_stage: str = Field(default="bm25", description="the run that the candidates come from")
     depth: int = Field(default=1000, ge=1, le=10_000, description="number of passages that a search returns per query")
+    train_depth: int | None = Field(
+        default=None, ge=1, le=10_000, description="the same for training queries, if that is fewer; depth if empty"
+    )
 
 
 class EncoderConfig(Section):
@@ -173,35 +178,6 @@ class StrmConfig(Section):
     last_layer: int | None = Field(
         default=None, ge=0, description="the last layer with STRM; if empty, the encoder's last"
     )
-
-
-class QueryTypesConfig(Section):
-    """Where the type of a query comes from: the dataset's label, or a prediction for queries without one."""
-
-    ignore_labels: bool = Field(default=False, description="predict the types of labelled queries too")
-    predict: Literal["rules", "trained"] = Field(
-        default="rules",
-        description="rules: for English (index.language), in other languages every query gets the type description; "
-        "trained: the classifier that the typer section configures, for any language",
-    )
-    abbreviation: bool = Field(default=False, description="let the rules predict a sixth type, abbreviation")
-
-
-class InputConfig(Section):
-    """The input of the encoder, `[CLS] type [SEP] query [SEP] passage [SEP]`: the passage gets the remaining room."""
-
-    length: int = Field(default=180, ge=16)
-    query_length: int = Field(default=64, ge=4)
-    query_type: bool = True
-    markers: int = Field(
-        default=0,
-        ge=0,
-        le=256,
-        description="MarkedBERT: this many terms of a query have markers, [e1] and [/e1] around the first, which "
-        "surround the term in query and passage if both have it; 0: no markers",
-    )
-    marker_stems: bool = Field(default=True, description="words with the same English stem are the same term")
-    marker_stop_words: bool = Field(default=False, description="English stop words get markers too")
 
 
 class EvaluateConfig(Section):
@@ -303,5 +279,15 @@ class PipelineConfig(Section):
             raise ValueError(
                 f"input.query_length={self.input.query_length} leaves no room for a passage in "
                 f"input.length={self.input.length}: lower input.query_length or raise input.length"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _markers_know_the_language(self) -> "PipelineConfig":
+        inputs, language = self.input, self.index.language
+        if inputs.markers and language != ENGLISH and (inputs.marker_stems or not inputs.marker_stop_words):
+            raise ValueError(
+                f"input.markers={inputs.markers} needs input.marker_stems=false and input.marker_stop_words=true with "
+                f"index.language={language}: stems and stop words of markers are English"
             )
         return self

@@ -107,7 +107,11 @@ def paper() -> PipelineConfig:
 
 
 def monobert() -> PipelineConfig:
-    """monoBERT as published: no query type, no STRM, one long pointwise phase with one negative per positive."""
+    """monoBERT as published: no query type, no STRM, one long pointwise phase with one negative per positive.
+
+    This is the training on MS MARCO. On TREC-CAR the paper trains on the top ten candidates of a query:
+    `candidates.train_depth=10`.
+    """
     name = "bert-large-uncased"
     return PipelineConfig(
         text=TextConfig(tokenizer=name, query_pieces=64),

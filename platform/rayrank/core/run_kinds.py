@@ -47,10 +47,17 @@ class FirstStageSettings(RunSettings):
     )
 
 
-def depth_of(settings: RunSettings, config: PipelineConfig) -> int:
-    """Return how many passages of a query a first stage keeps."""
+def depth_of(settings: RunSettings, config: PipelineConfig, split: str = "") -> int:
+    """Return how many passages of a query a first stage keeps; of training queries it may keep fewer."""
     own: int | None = getattr(settings, "depth", None)
-    return own or config.candidates.depth
+    depth, limit = own or config.candidates.depth, config.candidates.train_depth
+    return min(depth, limit) if limit and split == "train" else depth
+
+
+def depth_key(settings: RunSettings, config: PipelineConfig) -> dict[str, int]:
+    """Return the part of a first stage's key that its depths are."""
+    depth, train_depth = (depth_of(settings, config, split) for split in ("", "train"))
+    return {"depth": depth, **({"train_depth": train_depth} if train_depth < depth else {})}
 
 
 class RunInMaking(Protocol):

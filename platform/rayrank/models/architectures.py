@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
+from rayrank.core.errors import ConfigError
+
 SUPPORTED = "BERT, RoBERTa, XLM-RoBERTa, ELECTRA, MPNet, DistilBERT, DeBERTa-v3 or ModernBERT"
 """The encoders that error messages propose."""
 
@@ -156,3 +158,17 @@ def takes_layer_masks(base: PreTrainedModel) -> bool:
     """Return whether each layer of an encoder can have an attention mask of its own."""
     is_replaceable = architecture(base.config).mask != "backend" or base._supports_attention_backend
     return is_replaceable and len(attention_modules(base)) == base.config.num_hidden_layers
+
+
+def first_position(base: PreTrainedModel) -> int:
+    """Return the position of a sequence's first piece: 0, or 2 in encoders like RoBERTa, which reserve two."""
+    return int(getattr(getattr(base, "embeddings", None), "padding_idx", -1)) + 1
+
+
+def check_length(base: PreTrainedModel, length: int, key: str, encoder: str) -> None:
+    """Refuse a setting that makes inputs longer than the encoder has positions for."""
+    positions = base.config.max_position_embeddings - first_position(base)
+    if length > positions:
+        raise ConfigError(
+            f"{key}={length} cannot be used: {encoder} reads {positions} word pieces at most; lower {key}."
+        )

@@ -137,7 +137,7 @@ class PairTexts:
     """The prefixes and passages that pairs are made of.
 
     Their ids are copied to a device once. A batch then sends the rows of its pairs there, and its inputs are gathered
-    on the device, with the same ids and token types as `Template.pairs` returns.
+    on the device, with the same ids and token types as `Template.pairs` returns, and with the template's markers.
     """
 
     prefixes: Windows
@@ -179,10 +179,13 @@ class PairTexts:
             cut |= self.marked.full_lengths(query_rows, passage_rows) > self.length
         return cut
 
-    def padded(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> PaddedBatch:
-        """Return pairs padded to the longest."""
+    def padded(
+        self, query_rows: Rows, passage_rows: Rows, device: torch.device, lengths: Rows | None = None
+    ) -> PaddedBatch:
+        """Return pairs padded to the longest; `lengths` are those of their inputs, if the caller knows them."""
         if self.marked:
-            return self._marked_padded(self.marked, query_rows, passage_rows, device)
+            found = self.marked.lengths(query_rows, passage_rows, device) if lengths is None else lengths
+            return self._marked_padded(self.marked, query_rows, passage_rows, device, found)
         extents, lengths = self._extents(query_rows, passage_rows, device)
         within = torch.arange(int(lengths.max()), device=device)
         present = within < extents[3, :, None]
@@ -191,9 +194,8 @@ class PairTexts:
         return PaddedBatch(ids.masked_fill(~present, pad_id), present.long(), types.masked_fill(~present, 0))
 
     def _marked_padded(
-        self, marked: MarkedPairs, query_rows: Rows, passage_rows: Rows, device: torch.device
+        self, marked: MarkedPairs, query_rows: Rows, passage_rows: Rows, device: torch.device, found: Rows
     ) -> PaddedBatch:
-        found = marked.lengths(query_rows, passage_rows, device)
         lengths, shape = torch.from_numpy(found).to(device), (len(found), int(found.max()))
         starts = torch.arange(shape[0], device=device) * shape[1]
         ids, types = marked.write(query_rows, passage_rows, starts, lengths, shape[0] * shape[1])

@@ -22,6 +22,7 @@ from rayrank.models.architectures import (
     SUPPORTED,
     architecture,
     attention_modules,
+    first_position,
     has_token_types,
     layers_of,
     part,
@@ -83,9 +84,11 @@ class Encoder(nn.Module):
         self._cls_positions: Tensor | None = None
         _hook_last_output(base, self._select_cls)
 
-    def add_ids(self, num_ids: int) -> None:
-        """Extend the vocabulary to this many ids, if it has fewer, with random embeddings for the new ones."""
-        self.base.resize_token_embeddings(max(num_ids, self.base.config.vocab_size), mean_resizing=False)
+    def add_ids(self, num_ids: int, num_new: int) -> None:
+        """Extend the vocabulary to at least this many ids; the last `num_new` of them get random embeddings."""
+        embeddings = self.base.resize_token_embeddings(max(num_ids, self.base.config.vocab_size), mean_resizing=False)
+        # All of them: some encoders have embeddings without a piece of the tokenizer, which were never trained.
+        embeddings.weight.data[num_ids - num_new : num_ids].normal_(std=self.base.config.initializer_range)
         self.use_strm(self.words, self.strm)
 
     def use_strm(self, words: Tensor | None, strm: StrmConfig) -> None:
@@ -102,7 +105,7 @@ class Encoder(nn.Module):
         self._per_layer = has_windows or (words is not None and (self._mask_arguments is not None or not is_same))
 
     def all_words(self, words: Tensor) -> Tensor:
-        """Extend a word table to all ids; those that the tokenizer does not know are markers, words of their own."""
+        """Extend a word table to all ids. Those that the tokenizer does not know are words of their own, as markers."""
         return functional.pad(words, (0, max(0, self.base.config.vocab_size - len(words))), value=ALONE)
 
     def cls_states(self, batch: PaddedBatch | PackedBatch) -> Tensor:
@@ -202,20 +205,6 @@ class Encoder(nn.Module):
             return None
         # Only the value is scaled: a gradient a hundred times larger would dominate the norm that clipping uses.
         return self.strm_bias + (BIAS_SCALE - 1) * self.strm_bias.detach()
-
-
-def first_position(base: PreTrainedModel) -> int:
-    """Return the position of a sequence's first piece: 0, or 2 in encoders like RoBERTa, which reserve two."""
-    return int(getattr(getattr(base, "embeddings", None), "padding_idx", -1)) + 1
-
-
-def check_length(base: PreTrainedModel, length: int, key: str, encoder: str) -> None:
-    """Refuse a setting that makes inputs longer than the encoder has positions for."""
-    positions = base.config.max_position_embeddings - first_position(base)
-    if length > positions:
-        raise ConfigError(
-            f"{key}={length} cannot be used: {encoder} reads {positions} word pieces at most; lower {key}."
-        )
 
 
 def _hook_last_output(base: PreTrainedModel, hook: Callable[..., Any]) -> None:

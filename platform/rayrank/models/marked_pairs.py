@@ -1,5 +1,6 @@
 """Pairs with MarkedBERT's markers, put together for a whole batch at once on the model's device."""
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -29,28 +30,28 @@ class _Matched(NamedTuple):
     first: Tensor
     """Where each pair begins, and the number of tokens."""
 
-    def ends(self) -> Tensor:
+    def begins(self) -> Tensor:
         """Return how many tokens and markers come before each token and its markers, and last the number of all."""
         widths = 1 + self.opens.long() + self.closes.long()
         return torch.cat([widths.new_zeros(1), widths.cumsum(0)])
 
     def lengths(self) -> Tensor:
         """Return how long each pair is with its markers."""
-        return self.ends()[self.first].diff()
+        return self.begins()[self.first].diff()
 
 
 class MarkedPairs:
     """Marks the terms that a query and a passage share, in both.
 
-    A passage's terms count as far as it fits into an input without markers. A query stays unmarked if markers would
-    leave fewer than MIN_PASSAGE_PIECES for the passage.
+    Whether a passage has a term is decided on what fits of it without markers, so the marked occurrence itself may be
+    cut off. A word that is cut counts as the whole word. A query stays unmarked if its markers would leave fewer than
+    MIN_PASSAGE_PIECES for the passage.
     """
 
     def __init__(self, prefixes: Windows, passages: Windows, template: Template, markers: Markers) -> None:
         self._prefixes, self._passages, self._template, self._markers = prefixes, passages, template, markers
-        self._queries = markers.number_queries(prefixes, template.sep_id, template.has_type)
-        self._num_terms = (self._queries.terms > 0).sum(axis=1)
-        self._texts = (prefixes.values, passages.values, self._queries.numbers, markers.terms(passages))
+        queries = markers.number_queries(prefixes, template.sep_id, template.has_type)
+        self._columns = (prefixes.values, passages.values, queries.numbers, markers.terms(passages), *queries[1:])
         self._copies: dict[torch.device, tuple[Tensor, ...]] = {}
 
     def lengths(self, query_rows: Rows, passage_rows: Rows, device: torch.device = CPU) -> Rows:
@@ -73,8 +74,8 @@ class MarkedPairs:
         The other positions hold padding.
         """
         matched = self._matched(query_rows, passage_rows, starts.device)
-        ends = matched.ends()
-        within = ends[:-1] - ends[matched.first[:-1]][matched.pair] + matched.opens.long()
+        begins = matched.begins()
+        within = begins[:-1] - begins[matched.first[:-1]][matched.pair] + matched.opens.long()
         # A last position takes what does not fit. This way nothing waits for the device to count.
         ids = torch.full((size + 1,), self._template.pad_id, device=starts.device)
         types = torch.zeros_like(ids)
@@ -105,13 +106,13 @@ class MarkedPairs:
         prefix_start, passage_start, in_prefix, begin, query = extents[:, pair]
         within = torch.arange(len(pair), device=device) - begin
         is_passage = within >= in_prefix
-        prefixes, passages, query_numbers, passage_terms, query_terms = self._on(device)
+        prefixes, passages, query_numbers, passage_terms, keys, key_numbers = self._on(device)
         from_prefix = (prefix_start + within).clamp(max=len(prefixes) - 1)
         from_passage = (passage_start + within - in_prefix).clamp(0, len(passages) - 1)
         terms = passage_terms[from_passage].where(is_passage, 0)
-        numbers = torch.zeros_like(terms)
-        for number in range(int(self._num_terms[query_rows].max(initial=0))):
-            numbers = numbers.where(terms.abs() != query_terms[query, number], number + 1)
+        key = query << 32 | terms.abs()
+        place = torch.searchsorted(keys, key).clamp(max=len(keys) - 1)
+        numbers = key_numbers[place].where(keys[place] == key, 0)
         signed = torch.where(is_passage, numbers * terms.sign(), query_numbers[from_prefix])
         found = _Matched(
             torch.where(is_passage, passages[from_passage], prefixes[from_prefix]),
@@ -146,8 +147,9 @@ class MarkedPairs:
         """Return all ids, numbers and terms on a device; the first call copies them there."""
         if device not in self._copies:
             # An empty tensor cannot be indexed, not even to discard the result.
-            texts = [values if len(values) else np.zeros(1, np.int32) for values in self._texts]
-            terms = self._queries.terms
-            terms = terms if terms.size else np.full((max(1, len(terms)), 1), -1, np.int32)
-            self._copies[device] = tuple(torch.tensor(values, device=device) for values in (*texts, terms))
+            columns = [values if len(values) else np.full(1, -1, values.dtype) for values in self._columns]
+            with warnings.catch_warnings():
+                # Arrow's memory is read-only, and nothing writes to these tensors.
+                warnings.simplefilter("ignore", UserWarning)
+                self._copies[device] = tuple(torch.from_numpy(values).to(device) for values in columns)
         return self._copies[device]

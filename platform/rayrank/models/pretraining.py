@@ -12,9 +12,9 @@ from transformers.models.bert.modeling_bert import BertPooler, BertPredictionHea
 
 from rayrank.core.config import PipelineConfig
 from rayrank.core.pretrained import locate
-from rayrank.models.architectures import ARCHITECTURES, architecture, part
+from rayrank.models.architectures import ARCHITECTURES, architecture, check_length, part
 from rayrank.models.batches import PackedBatch, PaddedBatch
-from rayrank.models.encoder import Encoder, check_length, load_encoder, quiet
+from rayrank.models.encoder import Encoder, load_encoder, quiet
 
 IGNORED = -100
 """The label that losses ignore, torch's default `ignore_index`."""

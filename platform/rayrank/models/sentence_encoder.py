@@ -13,8 +13,9 @@ from torch.nn import functional
 from rayrank.core.config import DenseConfig, EncoderConfig, StrmConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.pretrained import locate
+from rayrank.models.architectures import check_length
 from rayrank.models.batches import PackedBatch, PaddedBatch
-from rayrank.models.encoder import Encoder, check_length, load_encoder
+from rayrank.models.encoder import Encoder, load_encoder
 
 POOLING_NAMES = {
     "pooling_mode_mean_tokens": "mean",

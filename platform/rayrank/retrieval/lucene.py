@@ -153,20 +153,22 @@ class Searcher:
         document = java("java.lang.Class").forName("org.apache.lucene.document.Document")
         self._json.configOverride(document).setIsIgnoredType(java("java.lang.Boolean")(True))
 
-    def __call__(self, query_ids: Sequence[str], texts: Sequence[str], threads: int) -> pa.Table:
-        """Return candidates, best first, queries in the order given."""
-        calls = range(0, len(query_ids), QUERIES_PER_CALL)
-        tables = [self._search(query_ids[i:][:QUERIES_PER_CALL], texts[i:][:QUERIES_PER_CALL], threads) for i in calls]
+    def __call__(
+        self, query_ids: Sequence[str], texts: Sequence[str], threads: int, depth: int | None = None
+    ) -> pa.Table:
+        """Return candidates, best first, queries in the order given; `depth` replaces that of the ranking."""
+        calls = [slice(start, start + QUERIES_PER_CALL) for start in range(0, len(query_ids), QUERIES_PER_CALL)]
+        tables = [self._search(query_ids[part], texts[part], threads, depth or self._depth) for part in calls]
         return pa.concat_tables(tables) if tables else CANDIDATES.empty_table()
 
-    def _search(self, query_ids: Sequence[str], texts: Sequence[str], threads: int) -> pa.Table:
+    def _search(self, query_ids: Sequence[str], texts: Sequence[str], threads: int, depth: int) -> pa.Table:
         array_list = java("java.util.ArrayList")
         # Lucene gets positions instead of query ids: they restore the order, whatever characters the ids have.
         positions, queries = array_list(), array_list()
         for position, text in enumerate(as_analyzed(texts, self._config)):
             positions.add(str(position))
             queries.add(text)
-        found = self._searcher.batch_search(queries, positions, self._depth, threads)
+        found = self._searcher.batch_search(queries, positions, depth, threads)
         # The hits leave Java as one JSON text: unwrapping a Java object for each would take as long as the search.
         hits: dict[str, list[dict[str, Any]]] = json.loads(self._json.writeValueAsString(found))
         lists = [hits.get(str(position), []) for position in range(len(texts))]

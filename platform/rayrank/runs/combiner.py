@@ -12,7 +12,7 @@ from rayrank.core.artifacts import Artifact
 from rayrank.core.config import PipelineConfig
 from rayrank.core.progress import progress
 from rayrank.core.records import CANDIDATES
-from rayrank.core.run_kinds import FirstStageSettings, RunInMaking, RunKind, depth_of
+from rayrank.core.run_kinds import FirstStageSettings, RunInMaking, RunKind, depth_key, depth_of
 from rayrank.runs.blocks import query_lookup, read_together
 
 Combine = Callable[[Sequence[pa.Table], str], pa.Table]
@@ -38,12 +38,14 @@ class Combiner(RunKind):
         return ("corpus",)
 
     def key(self, settings: Any, config: PipelineConfig) -> dict[str, Any]:
-        return {**super().key(settings, config), "depth": self.depth(settings, config)}
+        is_first_stage = self.is_first_stage(settings, config)
+        depths = depth_key(settings, config) if is_first_stage else {"depth": settings.depth}
+        return {**super().key(settings, config), **depths}
 
-    def depth(self, settings: Any, config: PipelineConfig) -> int | None:
-        """Return how many passages of a query are kept; None for all."""
+    def depth(self, settings: Any, config: PipelineConfig, split: str) -> int | None:
+        """Return how many passages of a query of a split are kept; None for all."""
         own: int | None = settings.depth
-        return depth_of(settings, config) if self.is_first_stage(settings, config) else own
+        return depth_of(settings, config, split) if self.is_first_stage(settings, config) else own
 
     def combine(self, run: RunInMaking, combine: Combine) -> dict[str, Any]:
         """Write the combination of all splits, some queries at a time, and return the facts."""

@@ -11,7 +11,7 @@ from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.core.artifacts import Artifact
 from rayrank.core.config import PipelineConfig
 from rayrank.core.progress import progress
-from rayrank.core.run_kinds import FirstStageSettings, RunInMaking, RunKind, depth_of
+from rayrank.core.run_kinds import FirstStageSettings, RunInMaking, RunKind, depth_key, depth_of
 from rayrank.runs.query_parts import query_parts
 
 
@@ -46,7 +46,7 @@ class Dense(RunKind):
         return ("corpus", _vectors_of(settings))
 
     def key(self, settings: DenseSettings, config: PipelineConfig) -> dict[str, Any]:
-        return {**super().key(settings, config), "depth": depth_of(settings, config)}
+        return {**super().key(settings, config), **depth_key(settings, config)}
 
     def make(self, run: RunInMaking) -> dict[str, Any]:
         # Importing torch takes seconds, and the settings of runs are read before it is needed.
@@ -58,10 +58,11 @@ class Dense(RunKind):
         approximate = vectors.manifest["num_passages"] > settings.exact_up_to
         index = make_index(run.artifact, vectors, settings.recall) if approximate else None
         items, skipped = query_parts(run.store.require("corpus", config), settings.partition_queries)
+        for item in items:
+            item["depth"] = depth_of(settings, config, item["split"])
         start_ray()
         actors, cpus, gpus = actor_pool(config.resources)
-        depth = depth_of(settings, config)
-        arguments = {"artifact": run.artifact, "vectors": vectors, "index": index, "depth": depth, "threads": cpus}
+        arguments = {"artifact": run.artifact, "vectors": vectors, "index": index, "threads": cpus}
         totals = {"num_queries": 0, "num_candidates": 0}
         with progress(run.name, sum(len(item["query_ids"]) for item in items), "queries") as advance:
             for facts in make_missing(
@@ -79,9 +80,7 @@ def _vectors_of(settings: DenseSettings) -> str:
 class PartitionSearcher(PartitionWorker):
     """Runs the search of one partition of the queries per call."""
 
-    def __init__(
-        self, artifact: Artifact, vectors: Artifact, index: dict[str, Any] | None, depth: int, threads: int
-    ) -> None:
+    def __init__(self, artifact: Artifact, vectors: Artifact, index: dict[str, Any] | None, threads: int) -> None:
         import torch
 
         from rayrank.retrieval.ann_index import open_index
@@ -89,12 +88,12 @@ class PartitionSearcher(PartitionWorker):
 
         if not torch.cuda.is_available():
             torch.set_num_threads(threads)
-        self._artifact, self._depth = artifact, depth
+        self._artifact = artifact
         self._index = VectorIndex(vectors, open_index(artifact, index) if index else None)
 
     def make(self, item: dict[str, Any]) -> dict[str, Any]:
         query_ids = pa.array(item["query_ids"], pa.string())
-        found = self._index.candidates(query_ids, self._index.query_vectors(query_ids), self._depth)
+        found = self._index.candidates(query_ids, self._index.query_vectors(query_ids), item["depth"])
         facts = {"num_queries": len(query_ids), "num_candidates": len(found)}
         self._artifact.write_table(item["name"], found.replace_schema_metadata({FACTS: json.dumps(facts).encode()}))
         return facts

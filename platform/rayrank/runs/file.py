@@ -17,7 +17,7 @@ from rayrank.core.errors import DatasetError
 from rayrank.core.paths import absolute_path
 from rayrank.core.progress import progress
 from rayrank.core.records import CANDIDATES
-from rayrank.core.run_kinds import FirstStageSettings, RunInMaking, RunKind, depth_of
+from rayrank.core.run_kinds import FirstStageSettings, RunInMaking, RunKind, depth_key, depth_of
 from rayrank.data.ids import PairLookup
 from rayrank.data.problems import EXAMPLES, Problems
 from rayrank.data.rows import ranks_within_query
@@ -66,7 +66,7 @@ class File(RunKind):
         return files_digest(settings.paths)
 
     def key(self, settings: FileSettings, config: PipelineConfig) -> dict[str, Any]:
-        chosen = {**super().key(settings, config), "depth": depth_of(settings, config)}
+        chosen = {**super().key(settings, config), **depth_key(settings, config)}
         del chosen["paths"]
         return chosen
 
@@ -144,7 +144,7 @@ class _Writer:
     """Divides rows into splits by the corpus's queries and stores them, each query within one file."""
 
     def __init__(self, run: RunInMaking, corpus: Artifact, query_ids: pa.Array, passage_ids: pa.Array) -> None:
-        self._run, self._depth = run, depth_of(run.settings, run.config)
+        self._run = run
         self._query_ids, self._passage_ids = query_ids, passage_ids
         searched, _ = searched_queries(corpus)
         place = pc.index_in(self._query_ids, value_set=searched["query_id"].combine_chunks()).fill_null(-1).to_numpy()
@@ -152,6 +152,8 @@ class _Writer:
         self._splits: list[str] = splits.dictionary.to_pylist()
         # Queries that first stages do not search for get the code after the last split.
         self._split_of = np.append(splits.indices.to_numpy(), len(self._splits))[place]
+        depths = [depth_of(run.settings, run.config, split) for split in [*self._splits, ""]]
+        self._depth_of = np.array(depths)[self._split_of]
         self._file_of = np.full(len(self._query_ids), -1)
         self._paths: list[str] = []
         self._num_files: Counter[str] = Counter()
@@ -164,7 +166,7 @@ class _Writer:
         positions = ranks_within_query(rows.queries)
         if file.is_ranked:
             self._note_contradictions(rows, file)
-            kept = positions <= self._depth
+            kept = positions <= self._depth_of[rows.queries]
         else:
             kept, rows = positions > 0, rows._replace(scores=-positions.astype(np.float32))
             self._note(f"{file.path} has neither ranks nor scores, so all its passages are kept, in the file's order")

@@ -78,7 +78,7 @@ class Interpolate(Combiner):
 
     def make(self, run: RunInMaking) -> dict[str, Any]:
         settings, config = run.settings, run.config
-        depth, is_first_stage = self.depth(settings, config), self.is_first_stage(settings, config)
+        is_first_stage = self.is_first_stage(settings, config)
         among = _with_scores(settings, config)
         search = _search(run) if settings.weight is None and len(among) > 1 else None
         weights = settings.weights() or _alone(settings, among)
@@ -87,7 +87,7 @@ class Interpolate(Combiner):
             weights, own = search.best(among), search.cross_fitted(among)
 
         def combine(tables: Sequence[pa.Table], split: str) -> pa.Table:
-            pairs = Interpolation(tables, settings.normalize)
+            pairs, depth = Interpolation(tables, settings.normalize), self.depth(settings, config, split)
             return pairs.run(weights, own if split == TUNED_ON else None, depth, is_first_stage)
 
         facts = self.combine(run, combine)

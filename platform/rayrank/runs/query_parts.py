@@ -24,7 +24,7 @@ def searched_queries(corpus: Artifact) -> tuple[pa.Table, int]:
 def query_parts(corpus: Artifact, size: int) -> tuple[list[dict[str, Any]], int]:
     """Return what each result file will hold, and how many queries are left out.
 
-    A result file has a name and up to `size` queries of one split.
+    A result file has a name, a split and up to `size` queries.
     """
     queries, skipped = searched_queries(corpus)
     items: list[dict[str, Any]] = []
@@ -35,6 +35,7 @@ def query_parts(corpus: Artifact, size: int) -> tuple[list[dict[str, Any]], int]
             items.append(
                 {
                     "name": f"{split}/part-{number:05d}.parquet",
+                    "split": split,
                     "query_ids": part["query_id"].to_pylist(),
                     "texts": part["text"].to_pylist(),
                 }

@@ -24,10 +24,10 @@ class Rrf(Combiner):
 
     def make(self, run: RunInMaking) -> dict[str, Any]:
         settings: RrfSettings = run.settings
-        depth, is_first_stage = self.depth(settings, run.config), self.is_first_stage(settings, run.config)
+        is_first_stage = self.is_first_stage(settings, run.config)
 
         def combine(tables: Sequence[pa.Table], split: str) -> pa.Table:
-            union = Union.of(tables)
+            union, depth = Union.of(tables), self.depth(settings, run.config, split)
             return union.table(reciprocal_ranks(union, settings.k), range(len(tables)), depth, is_first_stage)
 
         return self.combine(run, combine)

@@ -11,7 +11,7 @@ from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.core.artifacts import Artifact
 from rayrank.core.config import IndexConfig, PipelineConfig
 from rayrank.core.progress import progress
-from rayrank.core.run_kinds import FirstStageSettings, RunInMaking, RunKind, depth_of
+from rayrank.core.run_kinds import FirstStageSettings, RunInMaking, RunKind, depth_key, depth_of
 from rayrank.retrieval.lucene import Bm25, Rm3, Searcher
 from rayrank.runs.query_parts import query_parts
 
@@ -50,7 +50,7 @@ class Search(RunKind):
         return ("corpus", _index(settings))
 
     def key(self, settings: SearchSettings, config: PipelineConfig) -> dict[str, Any]:
-        chosen = {**super().key(settings, config), "depth": depth_of(settings, config)}
+        chosen = {**super().key(settings, config), **depth_key(settings, config)}
         # The index is an input, and RM3's settings matter only if it is used.
         return {
             name: value
@@ -62,6 +62,8 @@ class Search(RunKind):
         config, settings = run.config, run.settings
         index = run.store.require(_index(settings), config)
         items, skipped = query_parts(run.store.require("corpus", config), settings.partition_queries)
+        for item in items:
+            item["depth"] = depth_of(settings, config, item["split"])
         start_ray()
         threads = threads_on_a_node(config.resources.search_threads, "resources.search_threads")
         actors = config.resources.search_actors or max(1, sum(cpus // threads for cpus in node_cpus()))
@@ -93,7 +95,7 @@ class PartitionSearcher(PartitionWorker):
         self._search = Searcher(index.local(index.manifest["lucene"]), analysis, ranking)
 
     def make(self, item: dict[str, Any]) -> dict[str, Any]:
-        found = self._search(item["query_ids"], item["texts"], self._threads)
+        found = self._search(item["query_ids"], item["texts"], self._threads, item["depth"])
         facts = {
             "num_queries": len(item["query_ids"]),
             "num_candidates": len(found),

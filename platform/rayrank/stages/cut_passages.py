@@ -55,7 +55,7 @@ def finding(found: dict[str, Cut], inputs: InputConfig) -> list[str]:
     unread = sum(each.num_unread for each in cut.values()) / sum(each.num_pieces for each in found.values())
     return [
         f"input.length={inputs.length} cuts off the end of {shares} relevant passages; {unread:.1%} of the text of all "
-        f"relevant passages is never read"
+        f"relevant passages is never read{', not counting markers' if inputs.markers else ''}"
     ]
 
 

@@ -32,9 +32,10 @@ class Wanted(NamedTuple):
 def make_all(wanted: Sequence[tuple[str, PipelineConfig]], store: Store, parallel: int) -> None:
     """Make the wanted nodes and all their inputs on the cluster, at most `parallel` nodes at a time."""
     planned = [Wanted(node, config) for last, config in wanted for node in flow.plan(last, config)]
-    everything = {each.place: each for each in planned}
+    with_places = [(each.place, each) for each in planned]
+    everything = dict(with_places)
     # What most of the wanted nodes need comes first, so that they do not all wait for it in the end.
-    places = [place for place, _ in Counter(each.place for each in planned).most_common()]
+    places = [place for place, _ in Counter(place for place, _ in with_places).most_common()]
     missing = {place: everything[place] for place in places if not store.find(*everything[place])}
     say(f"{len(everything)} artifacts, of which {len(everything) - len(missing)} exist already")
     if not missing:

@@ -26,12 +26,12 @@ def run(
     drawn = sorted({size for size in sizes if size < total})
     configs = {size: [_drawing(config, size, seed) for seed in seeds] for size in drawn}
     configs[total] = [varied(config, {"training.seed": seed}) for seed in seeds]
-    # The largest first, because they take longest: at the end, small ones share the cluster better.
+    # The largest first, so that no long training is left to run alone at the end.
     largest_first = [each for size in sorted(configs, reverse=True) for each in configs[size]]
     wanted = [("evaluate", _measuring(name, split, each)) for each in largest_first for name in compared_runs(each)]
     make_all(wanted, store, parallel)
     points = [_point(size, found, split, store) for size, found in configs.items()]
-    keys = [flow.key(node, each) for node, each in wanted]
+    keys = sorted(flow.key(node, each) for node, each in wanted)
     return LearningCurve(split, points), digest_of(keys)
 
 

@@ -16,7 +16,8 @@ from rayrank.core.config import PhaseConfig, PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.leases import leased
 from rayrank.core.progress import say
-from rayrank.models.encoder import check_length, load_encoder
+from rayrank.models.architectures import check_length
+from rayrank.models.encoder import load_encoder
 from rayrank.models.saved import save
 from rayrank.text.markers import num_ids
 from rayrank.text.pieces import load_tokenizer
@@ -101,12 +102,17 @@ def _encoder_config(config: PipelineConfig, reads_pairs: bool) -> PretrainedConf
     """Return the config of the encoder that `encoder.name` names."""
     # Workers load the encoder again. It is loaded here first, so that an unusable one is reported in one sentence and
     # not as a failed worker.
-    base = load_encoder(config.encoder, None).base
+    encoder = load_encoder(config.encoder, None)
+    base = encoder.base
     _check_fit(config, base, reads_pairs)
     if reads_pairs and config.input.markers:
-        base.config.vocab_size = max(
-            base.config.vocab_size, num_ids(load_tokenizer(config.text.tokenizer), config.input)
-        )
+        try:
+            encoder.add_ids(num_ids(load_tokenizer(config.text.tokenizer), config.input), 2 * config.input.markers)
+        except NotImplementedError:
+            raise ConfigError(
+                f"input.markers={config.input.markers} cannot be used: the vocabulary of {config.encoder.name} cannot "
+                f"be extended; set input.markers=0."
+            ) from None
     return base.config
 
 

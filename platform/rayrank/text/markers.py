@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rayrank.core.config import InputConfig
+from rayrank.core.errors import ConfigError
 from rayrank.text.ragged import Ids, Rows, Windows
 from rayrank.text.terms import STOP_WORDS, term
 from rayrank.text.words import ALONE, CONTINUES, boundary_mark, word_table, word_text
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """An odd number whose powers weigh the pieces of a word, so that words of the same pieces in another order differ."""
+
+APOSTROPHES, ENDINGS = ("'", "’"), ("s", "t", "d", "m", "ll", "re", "ve")
+"""What English words end in after an apostrophe, where a tokenizer makes words of their own of both."""
 
 MOST_KNOWN_WORDS = 1_000_000
 """Words of several pieces whose terms are kept in memory."""
@@ -36,8 +40,10 @@ class QueryTerms(NamedTuple):
     numbers: Ids
     """For each piece its term's number, negative if the piece continues a word; 0 outside the query, and for what is
     never marked."""
-    terms: NDArray[np.int32]
-    """A row for each query: the terms in the order of their numbers, then -1."""
+    keys: NDArray[np.int64]
+    """`row << 32 | term` of every term of every query, ascending."""
+    key_numbers: NDArray[np.int64]
+    """The number of each of these terms."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,10 @@ class Markers:
     pieces: list[str] = field(repr=False)
     """The vocabulary; special tokens are empty."""
     roles: NDArray[np.int8] = field(repr=False)
-    mark: str
+    """Whether a piece begins a word (`word_table`)."""
+    boundary_mark: str
+    _is_piece_of: dict[str, NDArray[np.bool_]] = field(repr=False)
+    """For each id whether it is one of the apostrophes, and one of the endings."""
     _terms_of_pieces: Ids = field(repr=False)
     """The terms of words of one piece; -1 if the piece was not seen yet."""
     _terms_of_words: dict[int, int] = field(default_factory=dict, repr=False)
@@ -66,9 +75,18 @@ class Markers:
         pieces = [tokenizer.backend_tokenizer.id_to_token(row) or "" for row in range(len(roles))]
         for special in tokenizer.all_special_ids:
             pieces[special] = ""
+        mark = boundary_mark(pieces)
+        if not mark:
+            raise ConfigError(
+                f"input.markers={inputs.markers} cannot be used: the tokenizer does not mark where words begin; set "
+                f"input.markers=0."
+            )
+        texts = [word_text([piece], mark) for piece in pieces]
+        are = {"apostrophes": APOSTROPHES, "endings": ENDINGS}
+        is_piece_of = {name: np.array([text in chosen for text in texts]) for name, chosen in are.items()}
         return cls(
-            inputs.markers, len(roles), inputs.marker_stems, inputs.marker_stop_words, pieces, roles,
-            boundary_mark(pieces), np.full(len(roles), -1, np.int32),
+            inputs.markers, len(roles), inputs.marker_stems, inputs.marker_stop_words, pieces, roles, mark,
+            is_piece_of, np.full(len(roles), -1, np.int32),
         )  # fmt: skip
 
     def name(self, marker_id: int) -> str:
@@ -90,7 +108,9 @@ class Markers:
         begins[0] = True
         firsts = np.flatnonzero(begins)
         sizes = np.diff(firsts, append=len(ids))
-        found = np.repeat(self._word_terms(ids, firsts, sizes), sizes)
+        terms = self._word_terms(ids, firsts, sizes)
+        terms[self._is_ending(ids, firsts, sizes)] = 0
+        found = np.repeat(terms, sizes)
         found[~begins] *= -1
         return found
 
@@ -114,12 +134,10 @@ class Markers:
         of_query = pairs[order] >> 32
         ranks = np.empty(len(pairs), np.int64)
         ranks[order] = np.arange(len(pairs)) - np.searchsorted(of_query, of_query)
-        numbers = np.zeros(len(found), np.int32)
-        numbers[places] = np.where(ranks < self.count, ranks + 1, 0)[inverse] * np.sign(found[places])
         used = ranks < self.count
-        terms = np.full((len(prefixes), int(ranks[used].max(initial=-1)) + 1), -1, np.int32)
-        terms[pairs[used] >> 32, ranks[used]] = pairs[used] & 0xFFFFFFFF
-        return QueryTerms(numbers, terms)
+        numbers = np.zeros(len(found), np.int32)
+        numbers[places] = np.where(used, ranks + 1, 0)[inverse] * np.sign(found[places])
+        return QueryTerms(numbers, pairs[used], ranks[used] + 1)
 
     def _word_terms(self, ids: Ids, firsts: Rows, sizes: Rows) -> Ids:
         """Return the term of each word; the text of a word is put together once for all words of the same pieces."""
@@ -135,6 +153,13 @@ class Markers:
             terms[is_long] = self._long_word_terms(ids, firsts[is_long], sizes[is_long])
         return terms
 
+    def _is_ending(self, ids: Ids, firsts: Rows, sizes: Rows) -> NDArray[np.bool_]:
+        """Return which words are endings after an apostrophe, such as the s of `driver's`, which is no term."""
+        found: NDArray[np.bool_] = (sizes == 1) & self._is_piece_of["endings"][ids[firsts]]
+        found[1:] &= self._is_piece_of["apostrophes"][ids[firsts[1:] - 1]]
+        found[:1] = False
+        return found
+
     def _long_word_terms(self, ids: Ids, firsts: Rows, sizes: Rows) -> Ids:
         """Return the terms of words of several pieces."""
         before = np.cumsum(sizes) - sizes
@@ -143,16 +168,19 @@ class Markers:
         weighed = (ids[np.repeat(firsts, sizes) + within].astype(np.uint64) + np.uint64(1)) * powers[within]
         codes, example, inverse = np.unique(np.add.reduceat(weighed, before), return_index=True, return_inverse=True)
         known = self._terms_of_words
-        if len(known) > MOST_KNOWN_WORDS:
-            known.clear()
-        for code, word in zip(codes.tolist(), example.tolist(), strict=True):
-            if code not in known:
-                known[code] = self._term(ids[firsts[word] : firsts[word] + sizes[word]].tolist())
-        return np.array([known[code] for code in codes.tolist()], np.int32)[inverse]
+        terms = np.empty(len(codes), np.int32)
+        for place, (code, word) in enumerate(zip(codes.tolist(), example.tolist(), strict=True)):
+            found = known.get(code)
+            if found is None:
+                found = self._term(ids[firsts[word] : firsts[word] + sizes[word]].tolist())
+                if len(known) < MOST_KNOWN_WORDS:
+                    known[code] = found
+            terms[place] = found
+        return terms[inverse]
 
     def _term(self, ids: list[int]) -> int:
         """Return a word's term as a number above 0: equal terms have equal numbers in every process."""
-        word = word_text([self.pieces[number] for number in ids], self.mark).lower()
+        word = word_text([self.pieces[number] for number in ids], self.boundary_mark).lower()
         if not any(map(str.isalnum, word)) or (not self.stop_words and word in STOP_WORDS):
             return 0
         return zlib.crc32((term(word) if self.stems else word).encode()) & 0x7FFFFFFF or 1

@@ -32,7 +32,7 @@ def bundle(strm: str, markers: int = 4) -> Bundle:
     base = BertModel(BertConfig(vocab_size=30_522, initializer_range=0.5, **sizes))
     model = Reranker(Encoder(base, word_table(tokenizer), StrmConfig(form=strm)), 1).eval()
     inputs = InputConfig(length=64, query_length=16, query_type=False, markers=markers)
-    model.encoder.add_ids(num_ids(tokenizer, inputs))
+    model.encoder.add_ids(num_ids(tokenizer, inputs), 2 * markers)
     return Bundle(model, tokenizer, settings_of(model, inputs, QueryTypesConfig(), []))
 
 
@@ -75,3 +75,17 @@ def test_an_explanation_shows_markers_and_removes_words_with_theirs(strm: str) -
     # Removed from the query alone: the passage's "Ghost" loses its markers, and `urban` becomes the second term.
     without = score(made, ["meaning urban"], PASSAGES[:1])[0]
     assert changes["ghost"] == pytest.approx(without - found["score"], abs=1e-4)
+    (boundary,) = [each["change"] for each in found["removed"] if words[each["word"]] == "boundary"]
+    without = score(made, [QUERY], ["Ghost town, an urban area with a fixed"])[0]
+    assert boundary == pytest.approx(without - found["score"], abs=1e-4)
+
+
+def test_a_cut_passage_is_explained_with_the_score_of_the_endpoint() -> None:
+    # The input ends within zyxwvut, so the whole word is marked in the query.
+    made, query, passage = bundle("mask"), "zyxwvut", "the " * 52 + "zyxwvut"
+
+    found = explain(made, query, passage, None)
+
+    assert found["cut"]
+    assert found["pieces"][1]["text"] == "[e1]"
+    assert found["score"] == pytest.approx(score(made, [query], [passage])[0], abs=1e-5)

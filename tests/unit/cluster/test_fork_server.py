@@ -22,7 +22,7 @@ ASKING = """
 import os, sys
 from rayrank.cluster import fork_server
 fork_server.START_SECONDS = float(os.environ.pop("PATIENCE"))
-fork_server.GPU_DEVICES = os.environ.get("GPU_DEVICES", "/dev/nvidia")
+fork_server.GPU_DEVICES = (os.environ.get("GPU_DEVICES", "/dev/nvidia"),)
 if not fork_server.forked(sys.argv[1:], [os.environ.get("MODULE", "decimal")]):
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """

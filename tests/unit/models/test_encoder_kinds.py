@@ -12,10 +12,9 @@ from transformers import AutoModel, AutoModelForMaskedLM
 from rayrank.core.artifacts import Artifact
 from rayrank.core.config import PipelineConfig, PretrainConfig, StrmConfig
 from rayrank.core.errors import ConfigError
-from rayrank.models.architectures import has_token_types, why_padded
+from rayrank.models.architectures import check_length, has_token_types, why_padded
 from rayrank.models.attention.strm import word_starts
 from rayrank.models.batches import PaddedBatch
-from rayrank.models.encoder import check_length
 from rayrank.models.inference.fused_layers import fuse_layers
 from rayrank.models.inference.onnx_graph import int8, onnx_graph
 from rayrank.models.inference.onnx_scorer import OnnxScorer

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from rayrank.core.config import MINILM, InputConfig
@@ -94,6 +94,13 @@ def test_stop_words_and_punctuation_are_unmarked_and_stop_words_can_be_marked(be
     assert of_one(bert, "the house ?", "the ?", marker_stop_words=True)[1:6] == ["[e1]", "the", "[/e1]", "house", "?"]
 
 
+def test_the_ending_after_an_apostrophe_is_no_term(bert: PreTrainedTokenizerFast) -> None:
+    found = of_one(bert, "what's vitamin s", "the driver's vitamin s")
+
+    assert "[e1] what [/e1]" not in " ".join(found)
+    assert "driver ' s [e2] vitamin [/e2] [e3] s [/e3]" in " ".join(found)
+
+
 def test_terms_beyond_the_number_of_markers_are_unmarked(bert: PreTrainedTokenizerFast) -> None:
     found = of_one(bert, "ghost urban town", "ghost urban town", markers=2)
 
@@ -124,7 +131,7 @@ def test_markers_are_words_of_their_own_for_strm() -> None:
     config = BertConfig(vocab_size=10, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
     encoder = Encoder(BertModel(config), np.array([STARTS, CONTINUES] * 5, np.int8))
 
-    encoder.add_ids(14)
+    encoder.add_ids(14, 4)
 
     assert encoder.words is not None
     assert encoder.words.tolist() == [STARTS, CONTINUES] * 5 + [ALONE] * 4
@@ -145,19 +152,24 @@ def marked_by_definition(
     """Return a marked input made word by word in plain Python."""
     table = words_of(bert)
 
-    def words(text: str, most: int) -> list[tuple[list[str], str | None]]:
+    def words(ids: list[int]) -> list[tuple[list[str], str | None]]:
         found = []
-        for ids in split_words(bert(text, add_special_tokens=False).input_ids[:most], table):
-            pieces = bert.convert_ids_to_tokens(ids)
+        for of_word in split_words(ids, table):
+            pieces = bert.convert_ids_to_tokens(of_word)
             word = "".join(piece.removeprefix("##") for piece in pieces)
             is_term = any(map(str.isalnum, word)) and word not in STOP_WORDS
             found.append((pieces, term(word) if is_term else None))
         return found
 
     start = ["[CLS]", *bert.tokenize(kind), "[SEP]"]
-    of_query = words(query, inputs.query_length)
+    of_query = words(bert(query, add_special_tokens=False).input_ids[: inputs.query_length])
     before = len(start) + sum(len(pieces) for pieces, _ in of_query) + 1
-    of_passage = words(passage, inputs.length - before - 1)
+    of_passage, room = [], inputs.length - before - 1
+    for pieces, each in words(bert(passage, add_special_tokens=False).input_ids):
+        if room > 0:
+            # A word that is cut counts as the whole word.
+            of_passage.append((pieces[:room], each))
+        room -= len(pieces)
     distinct = list(dict.fromkeys(each for _, each in of_query if each))[: inputs.markers]
     shared = {each for _, each in of_query} & {each for _, each in of_passage} & set(distinct)
 
@@ -175,6 +187,7 @@ def marked_by_definition(
 
 
 @settings(max_examples=60, deadline=None)
+@example(["zyxwvut"], ["the " * 12 + "zyxwvut"], 24)
 @given(st.lists(TEXT, min_size=1, max_size=4), st.lists(TEXT, min_size=1, max_size=4), st.integers(24, 80))
 def test_batches_equal_the_definition_padded_and_packed(queries: list[str], passages: list[str], length: int) -> None:
     bert = loaded(MINILM)

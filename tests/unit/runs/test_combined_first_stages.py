@@ -76,6 +76,26 @@ def test_the_union_is_cut_to_the_depth(tmp_path: Path, kind: str, settings: list
 
 
 @pytest.mark.parametrize("kind", ["rrf", "interpolate"])
+def test_training_queries_may_keep_fewer_passages(tmp_path: Path, kind: str) -> None:
+    config = configured(f"{{kind: {kind}, of: [bm25, dense]}}", "candidates.train_depth=1")
+
+    made = make("both", config, two_stages(tmp_path, config))
+
+    assert {len(scores) for scores in read(made, "train").values()} == {1}
+    assert max(len(scores) for scores in read(made, "dev").values()) == 3
+
+
+@pytest.mark.parametrize("run", ["bm25", "dense", "both"])
+def test_a_training_depth_is_in_the_key_only_if_it_is_lower_than_the_depth(run: str) -> None:
+    keys = {
+        value: flow.key(f"run:{run}", configured("{kind: rrf, of: [bm25, dense]}", f"candidates.train_depth={value}"))
+        for value in ("null", "10", "4")
+    }
+
+    assert keys["null"] == keys["10"] != keys["4"]
+
+
+@pytest.mark.parametrize("kind", ["rrf", "interpolate"])
 def test_only_a_combination_of_first_stages_is_a_first_stage(kind: str) -> None:
     config = configured(f"{{kind: {kind}, of: [bm25, provided]}}")
     mixed = configured(f"{{kind: {kind}, of: [bm25, drbert]}}")

@@ -56,6 +56,13 @@ def test_the_best_passages_are_kept_up_to_the_depth(tmp_path: Path) -> None:
         assert list(read(run, "dev")["d0"]) == ["p1", "p3"]
 
 
+def test_training_queries_may_keep_fewer_passages(tmp_path: Path) -> None:
+    run = made(tmp_path, TREC + "t0 Q0 p1 2 -4.0 mine\n", "candidates.train_depth=1")
+
+    assert list(read(run, "train")["t0"]) == ["p4"]
+    assert list(read(run, "dev")["d0"]) == ["p1", "p3", "p2"]
+
+
 def test_scores_order_passages_and_ranks_those_of_equal_score(tmp_path: Path) -> None:
     content = "d0 Q0 p1 1 1.0 x\nd0 Q0 p2 3 5.0 x\nd0 Q0 p3 2 5.0 x\nd1 Q0 p1 1 3.0 x\nd1 Q0 p2 2 2.0 x\n"
 

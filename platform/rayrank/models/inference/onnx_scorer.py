@@ -64,11 +64,12 @@ class OnnxScorer:
         scores = np.empty(len(query_rows), np.float32)
 
         def run(chosen: Rows) -> None:
-            batch = self._texts.padded(query_rows[chosen], passage_rows[chosen], _CPU)
+            batch = self._texts.padded(query_rows[chosen], passage_rows[chosen], _CPU, lengths[chosen])
             inputs = {name: getattr(batch, name).numpy() for name in self._inputs}
             (scores[chosen],) = self._session.run(None, inputs)
 
-        # Before the threads need them: the first access converts the texts to tensors.
+        # Before the threads need them: the first access converts the texts to tensors. `lengths` has done so for
+        # marked pairs.
         self._texts.ids_on(_CPU)
         batches = self._threads.map(run, length_sorted_batches(lengths, self.budget(lengths)))
 

@@ -93,7 +93,7 @@ class Scorer:
 
     def _score(self, query_rows: Rows, passage_rows: Rows, lengths: Rows) -> Tensor:
         if not self.packs:
-            return self._output(self.model(self._texts.padded(query_rows, passage_rows, self._device)))
+            return self._output(self.model(self._texts.padded(query_rows, passage_rows, self._device, lengths)))
         size = row_length(int(lengths.sum()))
         batch = self._texts.packed(query_rows, passage_rows, size, self._device, lengths=lengths)
         return self._output(self.model(batch))

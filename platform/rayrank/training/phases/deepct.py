@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from rayrank.core.artifacts import Store
 from rayrank.core.config import DeepCtConfig, PipelineConfig, StrmConfig
 from rayrank.core.errors import DatasetError
+from rayrank.models.architectures import check_length
 from rayrank.models.batches import PackedBatch, PaddedBatch
-from rayrank.models.encoder import check_length, load_encoder
+from rayrank.models.encoder import load_encoder
 from rayrank.models.term_weights import TermWeights, batch_of
 from rayrank.text.ragged import Ragged, Rows
 from rayrank.text.template import Template

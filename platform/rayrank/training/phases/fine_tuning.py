@@ -54,7 +54,7 @@ def collate_pairs(
     order = np.argsort(lengths, kind="stable")
     most = int(lengths.sum()) // group_tokens if group_tokens else LENGTH_GROUPS
     parts = np.array_split(order, max(1, min(most, len(order) // SMALLEST_GROUP)))
-    padded = tuple(texts.padded(query_rows[part], passage_rows[part], device) for part in parts)
+    padded = tuple(texts.padded(query_rows[part], passage_rows[part], device, lengths[part]) for part in parts)
     return PairGroups(padded, torch.from_numpy(np.argsort(order)).to(device))
 
 
@@ -184,5 +184,5 @@ def pretrained_encoder(config: PipelineConfig, store: Store) -> Encoder:
     else:
         encoder = load_encoder(config.encoder, words, config.strm)
     if config.input.markers:
-        encoder.add_ids(num_ids(tokenizer_of(config, store), config.input))
+        encoder.add_ids(num_ids(tokenizer_of(config, store), config.input), 2 * config.input.markers)
     return encoder
