@@ -74,8 +74,7 @@ def train(
         )
         save(artifact, model_config, trained.weights, trained.description)
         found = [*notes, *trained.facts.get("findings", []), *_findings(stage, config.training.metric, trained.facts)]
-        findings = {"findings": found} if found else {}
-        store.finish(artifact, config, started, {**facts, **trained.facts, **findings})
+        store.finish(artifact, config, started, {**facts, **trained.facts, **({"findings": found} if found else {})})
         artifact.remove_folder(CHECKPOINTS)
     return artifact
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import example, given, settings, strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from rayrank.core.config import MINILM, InputConfig
+from rayrank.core.config import MINILM, InputConfig, PipelineConfig
 from rayrank.models.batches import PairTexts
 from rayrank.text.markers import Markers
 from rayrank.text.pieces import load_tokenizer
@@ -186,7 +186,7 @@ def marked_by_definition(
     return [*(prefix + marked(of_passage, True))[: inputs.length - 1], "[SEP]"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @example(["zyxwvut"], ["the " * 12 + "zyxwvut"], 24)
 @given(st.lists(TEXT, min_size=1, max_size=4), st.lists(TEXT, min_size=1, max_size=4), st.integers(24, 80))
 def test_batches_equal_the_definition_padded_and_packed(queries: list[str], passages: list[str], length: int) -> None:
@@ -213,7 +213,7 @@ def test_batches_equal_the_definition_padded_and_packed(queries: list[str], pass
     assert (padded.ids[padded.attention_mask == 0] == bert.pad_token_id).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(TEXT, TEXT)
 def test_removing_the_markers_gives_back_the_input(query: str, passage: str) -> None:
     bert, only = loaded(MINILM), np.zeros(1, np.int64)
@@ -233,6 +233,15 @@ def test_terms_are_the_same_in_every_process(bert: PreTrainedTokenizerFast) -> N
     found = Markers.of(bert, InputConfig(markers=2)).terms(ids)
 
     assert found.tolist() == [zlib.crc32(stem) & 0x7FFFFFFF for stem in (b"urban", b"ghost")]
+
+
+def test_markers_of_another_language_have_no_english_stems_and_stop_words() -> None:
+    german = {"index": {"language": "de"}, "input": {"markers": 4}}
+
+    with pytest.raises(ValueError, match=r"needs input.marker_stems=false and input.marker_stop_words=true"):
+        PipelineConfig.model_validate(german)
+    german["input"] |= {"marker_stems": False, "marker_stop_words": True}
+    assert PipelineConfig.model_validate(german).input.markers == 4
 
 
 def test_a_cut_by_markers_is_reported(bert: PreTrainedTokenizerFast) -> None:
