@@ -12,5 +12,4 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
 
     It also says how much of the relevant passages is never read, because it is the first model that reads pairs.
     """
-    notes = [] if store.find("pointwise", config) else finding(cut_passages(config, store), config.input)
-    return train(pointwise, config, store, notes=notes)
+    return train(pointwise, config, store, notes=lambda: finding(cut_passages(config, store), config.input))

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -39,13 +39,13 @@ class PhaseFile(Protocol):
 
 def train(
     phase: PhaseFile, config: PipelineConfig, store: Store, report: Report | None = None,
-    model_config: PretrainedConfig | None = None, notes: Sequence[str] = (), **facts: object,
+    model_config: PretrainedConfig | None = None, notes: Callable[[], list[str]] = list, **facts: object,
 ) -> Artifact:  # fmt: skip
     """Return a training stage's artifact (model/, log.jsonl, tensorboard/).
 
-    `facts` are added to its manifest, and `notes` to the findings there. `model_config` is the config of a model that
-    the stage has checked itself; without it the phase trains the encoder that `encoder.name` names. If another process
-    is training the same artifact, wait for it and return its result.
+    `facts` are added to its manifest, and what `notes` returns to the findings there. `model_config` is the config of
+    a model that the stage has checked itself; without it the phase trains the encoder that `encoder.name` names. If
+    another process is training the same artifact, wait for it and return its result.
     """
     stage = phase.STAGE
     if done := store.find(stage, config):
@@ -73,7 +73,7 @@ def train(
             report=report,
         )
         save(artifact, model_config, trained.weights, trained.description)
-        found = [*notes, *trained.facts.get("findings", []), *_findings(stage, config.training.metric, trained.facts)]
+        found = [*notes(), *trained.facts.get("findings", []), *_findings(stage, config.training.metric, trained.facts)]
         store.finish(artifact, config, started, {**facts, **trained.facts, **({"findings": found} if found else {})})
         artifact.remove_folder(CHECKPOINTS)
     return artifact
