@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -313,7 +314,7 @@ def test_a_model_is_unhealthy_after_three_failed_batches(types: Path, monkeypatc
     def broken(*_: object) -> None:
         raise RuntimeError("the device is lost")
 
-    monkeypatch.setattr(model, "_texts", broken)
+    monkeypatch.setattr(model, "_scorer", SimpleNamespace(with_texts=broken))
     for _ in range(3):
         with pytest.raises(RuntimeError, match="the device is lost"):
             asked(model, Ask("what", PASSAGES, "location"))
