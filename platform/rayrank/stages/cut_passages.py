@@ -18,6 +18,9 @@ from rayrank.text.pieces import PieceEncoder, load_tokenizer
 PIECES_OF_A_TYPE = 2
 """Word pieces of a query's type and its separator; most types are one piece."""
 
+NOTICEABLE = 0.005
+"""The smallest share of unread text that is worth a sentence."""
+
 
 class Cut(NamedTuple):
     """The relevant pairs of a split: how many passages lose their end, and how much of all their text that is."""
@@ -47,12 +50,12 @@ def cut_passages(config: PipelineConfig, store: Store) -> dict[str, Cut]:
 
 
 def finding(found: dict[str, Cut], inputs: InputConfig) -> list[str]:
-    """Return a sentence if any relevant passage is cut."""
-    cut = {split: each for split, each in found.items() if each.num_cut}
-    if not cut:
+    """Return a sentence if a noticeable share of the relevant passages' text is never read."""
+    unread = sum(each.num_unread for each in found.values()) / max(1, sum(each.num_pieces for each in found.values()))
+    if unread < NOTICEABLE:
         return []
+    cut = {split: each for split, each in found.items() if each.num_cut}
     shares = ", ".join(f"{each.num_cut / each.num_pairs:.1%} of {split}'s" for split, each in cut.items())
-    unread = sum(each.num_unread for each in cut.values()) / sum(each.num_pieces for each in found.values())
     return [
         f"input.length={inputs.length} cuts off the end of {shares} relevant passages; {unread:.1%} of the text of all "
         f"relevant passages is never read{', not counting markers' if inputs.markers else ''}"

@@ -68,7 +68,10 @@ def test_the_sentence_names_the_splits_that_lose_text_and_how_much(store: Store)
     ]
 
 
-def test_nothing_is_said_if_everything_fits(store: Store) -> None:
+def test_nothing_is_said_if_everything_fits_or_nearly(store: Store) -> None:
     config = configured(128)
 
     assert finding(cut_passages(config, store), config.input) == []
+    assert finding({"train": Cut(1000, 1, 100_000, 499)}, config.input) == []
+    assert finding({"train": Cut(1000, 1, 100_000, 501)}, config.input) != []
+    assert finding({}, config.input) == []
