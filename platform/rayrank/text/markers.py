@@ -61,8 +61,10 @@ class Markers:
     roles: NDArray[np.int8] = field(repr=False)
     """Whether a piece begins a word (`word_table`)."""
     boundary_mark: str
-    _is_piece_of: dict[str, NDArray[np.bool_]] = field(repr=False)
-    """For each id whether it is one of the apostrophes, and one of the endings."""
+    _apostrophes: NDArray[np.bool_] = field(repr=False)
+    """For each id whether it is an apostrophe."""
+    _endings: NDArray[np.bool_] = field(repr=False)
+    """For each id whether it is one of ENDINGS."""
     _terms_of_pieces: Ids = field(repr=False)
     """The terms of words of one piece; -1 if the piece was not seen yet."""
     _terms_of_words: dict[int, int] = field(default_factory=dict, repr=False)
@@ -82,11 +84,10 @@ class Markers:
                 f"input.markers=0."
             )
         texts = [word_text([piece], mark) for piece in pieces]
-        are = {"apostrophes": APOSTROPHES, "endings": ENDINGS}
-        is_piece_of = {name: np.array([text in chosen for text in texts]) for name, chosen in are.items()}
+        apostrophes, endings = (np.array([text in known for text in texts]) for known in (APOSTROPHES, ENDINGS))
         return cls(
             inputs.markers, len(roles), inputs.marker_stems, inputs.marker_stop_words, pieces, roles, mark,
-            is_piece_of, np.full(len(roles), -1, np.int32),
+            apostrophes, endings, np.full(len(roles), -1, np.int32),
         )  # fmt: skip
 
     def name(self, marker_id: int) -> str:
@@ -155,8 +156,8 @@ class Markers:
 
     def _is_ending(self, ids: Ids, firsts: Rows, sizes: Rows) -> NDArray[np.bool_]:
         """Return which words are endings after an apostrophe, such as the s of `driver's`, which is no term."""
-        found: NDArray[np.bool_] = (sizes == 1) & self._is_piece_of["endings"][ids[firsts]]
-        found[1:] &= self._is_piece_of["apostrophes"][ids[firsts[1:] - 1]]
+        found: NDArray[np.bool_] = (sizes == 1) & self._endings[ids[firsts]]
+        found[1:] &= self._apostrophes[ids[firsts[1:] - 1]]
         found[:1] = False
         return found
 
