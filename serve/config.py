@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -83,6 +83,11 @@ class ServeConfig(Section):
     backend: Backend = "torch"
     previous: str = Field(default="", description="the previous model, which jobs.promote --back restores")
     name: str = Field(default="", description="model name that clients see; the folder's name if empty")
+    long_documents: Literal["cut", "windows"] | None = Field(
+        default=None,
+        description="cut: the end of a document that does not fit is not read; windows: such a document is read in "
+        "windows and has the score of the best; if empty, as the model was trained",
+    )
     keys_file: str = Field(
         default="", description=f"file of API keys, one per line; {KEYS} adds more; without keys, access is open"
     )

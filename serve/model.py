@@ -21,11 +21,11 @@ from rayrank.models.batches import PairTexts
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.prepare import compile_for_scoring, scoring_copy
 from rayrank.models.inference.scorer import Scorer
-from rayrank.text.pieces import PieceEncoder
 from rayrank.text.ragged import Ids, Ragged
 from rayrank.text.template import Template
 from serve.batching import Batcher
 from serve.config import ServeConfig
+from serve.long_documents import LongDocuments, Parts
 from serve.order import first_stage_order, ranked
 from serve.piece_cache import PieceCache
 from serve.records import Answer, Ask, Info, Overloaded, Timing
@@ -54,6 +54,8 @@ class Inputs(NamedTuple):
     lengths: list[int]
     cut: list[int]
     """Positions of passages that were truncated."""
+    parts: Parts
+    """The passages of the pairs."""
     query_type: str | None
 
 
@@ -66,8 +68,8 @@ class ServedModel:
         self._exported = self._explained = load(config.model, config.backend)
         tokenizer, settings = self._exported.tokenizer, self._exported.settings
         self._template = Template.of(tokenizer, settings.input)
-        encode = PieceEncoder(tokenizer.backend_tokenizer.to_str(), settings.input.length)
-        self._pieces = PieceCache(encode, config.batching.cache_pieces)
+        self._long = LongDocuments(self._exported, config.long_documents)
+        self._pieces = PieceCache(self._long.encode, config.batching.cache_pieces)
         self._tokenisers = ThreadPoolExecutor(config.batching.tokenisers, "tokenising")
         # One at a time: an explanation takes as long as scoring hundreds of pairs.
         self._explainer = ThreadPoolExecutor(1, "explaining")
@@ -93,6 +95,9 @@ class ServedModel:
         self._num_explaining += 1
         try:
             with self._active():
+                if self._long.in_windows:
+                    answer = await self._rerank(Ask(query, [passage], query_type))
+                    passage = passage[slice(*answer.windows.get(0, (0, None)))]
                 return await work(self._explainer, explain, self._explained, query, passage, query_type)
         finally:
             self._num_explaining -= 1
@@ -146,9 +151,10 @@ class ServedModel:
             return Answer.unscored(ask, self.config.name, Timing(tokenise=time.monotonic() - began))
         tokenised = time.monotonic()
         # With a deadline the first stage's best passages are scored first; without one the batcher chooses the order.
-        priority = None if deadline is None else first_stage_order(ask)
+        priority = None if deadline is None else inputs.parts.expand(first_stage_order(ask))
         scored = await self._batcher(inputs.pairs, inputs.lengths, deadline, priority)
-        logits = scored.scores
+        best = inputs.parts.best(scored.scores)
+        logits = [None if part is None else scored.scores[part] for part in best]
         places = [place for place, logit in enumerate(logits) if logit is not None]
         probabilities: list[float | None] = [None] * len(logits)
         for place, probability in zip(places, self._probabilities([logits[place] for place in places]), strict=True):
@@ -157,10 +163,13 @@ class ServedModel:
             logits=logits,
             probabilities=probabilities,
             order=ranked(logits, ask.first_stage_scores, self._weight(ask)),
-            num_tokens=sum(inputs.lengths[place] for place in places),
+            num_tokens=sum(
+                length for length, score in zip(inputs.lengths, scored.scores, strict=True) if score is not None
+            ),
             cut=inputs.cut,
+            windows=await loop.run_in_executor(self._tokenisers, self._long.spans, ask.passages, inputs.parts, best),
             query_type=inputs.query_type,
-            partial=len(places) < len(logits),
+            partial=None in scored.scores,
             model=self.config.name,
             timing=Timing(tokenised - began, scored.queued, scored.scoring),
         )
@@ -169,12 +178,15 @@ class ServedModel:
         query_type = self._query_type(ask)
         query, *types = self._pieces([ask.query] if query_type is None else [ask.query, query_type])
         prefix = self._template.prefixes(Ragged.of([query]), Ragged.of(types) if types else None)[0]
-        passages = self._pieces(ask.passages)
-        texts, rows = self._texts([prefix], passages), np.arange(len(passages))
+        parts = self._long.parts(self._pieces(ask.passages))
+        texts, rows = self._texts([prefix], parts.pieces), np.arange(len(parts.pieces))
+        # Markers may cut off the end of a window; the next window has it.
+        cut = parts.cut if self._long.in_windows else np.flatnonzero(texts.is_truncated(np.zeros_like(rows), rows))
         return Inputs(
-            pairs=[(prefix, ids) for ids in passages],
+            pairs=[(prefix, ids) for ids in parts.pieces],
             lengths=texts.lengths(np.zeros_like(rows), rows).tolist(),
-            cut=np.flatnonzero(texts.is_truncated(np.zeros_like(rows), rows)).tolist(),
+            cut=list(map(int, cut)),
+            parts=parts,
             query_type=query_type,
         )
 

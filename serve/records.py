@@ -1,7 +1,7 @@
 """Requests to the model and its answers, the same for every API that a client may use."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -55,6 +55,9 @@ class Answer:
     """Word pieces that were scored; the query counts once per passage."""
     cut: Sequence[int] = ()
     """Positions of passages that were truncated to the model's maximum length."""
+    windows: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """For passages that were read in windows, by position: the first character of the best window, and the one after
+    its last."""
     query_type: str | None = None
     partial: bool = False
     model: str = ""

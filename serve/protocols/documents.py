@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from serve.protocols.problems import Problem, SharedError
 from serve.protocols.route import Service, Serving, documented, guarded
-from serve.protocols.wire import FirstStageFields, Query, Usage, Wire, cut_warnings, scores_of, usage_of
+from serve.protocols.wire import FirstStageFields, Query, Usage, Window, Wire, cut_warnings, scores_of, usage_of
 from serve.records import Answer
 
 DOCUMENTS_PER_UNIT = 100
@@ -70,6 +70,7 @@ class Result(BaseModel):
     relevance_score: float
     id: str | int | None = None
     document: dict[str, Any] | None = None
+    window: Window | None = None
 
 
 class Meta(BaseModel):
@@ -99,16 +100,19 @@ def results_of(request: DocumentsRequest, answer: Answer, with_documents: bool) 
     """Return the best `top_n` documents as results."""
     scores = scores_of(answer, request.raw_scores)
     return [
-        _result(request.documents[place], place, score, with_documents)
+        _result(request.documents[place], place, score, with_documents, Window.of(answer, place))
         for place, score in scores[: request.top_n or None]
     ]
 
 
-def _result(document: str | Document, place: int, score: float, with_document: bool) -> Result:
+def _result(
+    document: str | Document, place: int, score: float, with_document: bool, window: Window | None
+) -> Result:  # fmt: skip
     if isinstance(document, str):
-        return Result(index=place, relevance_score=score, document={"text": document} if with_document else None)
+        shown = {"text": document} if with_document else None
+        return Result(index=place, relevance_score=score, document=shown, window=window)
     shown = document.model_dump(exclude_unset=True) if with_document else None
-    return Result(index=place, relevance_score=score, id=document.id, document=shown)
+    return Result(index=place, relevance_score=score, id=document.id, document=shown, window=window)
 
 
 def meta_of(request: DocumentsRequest, answer: Answer, version: str) -> Meta:

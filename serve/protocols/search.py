@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from serve.protocols.problems import DetailError, Problem
 from serve.protocols.route import BODY_STATUSES, Serving, documented, guarded
-from serve.protocols.wire import OwnFields, Query, Wire, cut_warnings, scores_of
+from serve.protocols.wire import OwnFields, Query, Window, Wire, cut_warnings, scores_of
 from serve.records import Ask
 
 
@@ -36,6 +36,7 @@ class SearchResult(BaseModel):
     relevance_score: float
     first_stage_score: float
     first_stage_rank: int = Field(description="counted from 1")
+    window: Window | None = None
 
 
 class SearchAnswer(BaseModel):
@@ -91,6 +92,7 @@ async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
         SearchResult(
             id=hits[place].passage_id, text=hits[place].text, relevance_score=score,
             first_stage_score=hits[place].score, first_stage_rank=place + 1,
+            window=Window.of(answer, place),
         )
         for place, score in scores_of(answer, request.raw_scores)[: request.top_n or None]
     ]  # fmt: skip

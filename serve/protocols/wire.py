@@ -58,6 +58,19 @@ class FirstStageFields(OwnFields):
         return Ask(query, passages, self.query_type, scores, weight, self.deadline_ms)
 
 
+class Window(BaseModel):
+    """The part of a long document that got the document's score, in characters of the text that the model read."""
+
+    start: int
+    end: int
+
+    @classmethod
+    def of(cls, answer: Answer, place: int) -> "Window | None":
+        """Return the best window of the document at a position; None for a document that was read in one piece."""
+        found = answer.windows.get(place)
+        return cls(start=found[0], end=found[1]) if found else None
+
+
 def scores_of(answer: Answer, raw: bool | None) -> list[tuple[int, float]]:
     """Return positions and scores, best first, without passages that were not scored before the deadline."""
     values = answer.logits if raw else answer.probabilities

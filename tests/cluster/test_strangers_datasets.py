@@ -72,20 +72,28 @@ def long_abstracts(path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_set_without_dev_with_titles_long_abstracts_and_grades_goes_through_with_markers(
+def test_a_set_without_dev_with_titles_long_abstracts_and_grades_goes_through_with_markers_in_windows(
     joining: dict[str, str], tmp_path: Path
 ) -> None:
     encoder = tmp_path / "encoder"
     BertModel(BertConfig(vocab_size=30_522, max_position_embeddings=512, **SIZES)).save_pretrained(encoder)
     load_tokenizer(MINILM).save_pretrained(encoder)
     folder, storage = long_abstracts(tmp_path / "set"), tmp_path / "storage"
-    settings = [f"encoder.name={encoder}", f"text.tokenizer={encoder}", "input.length=320", "input.markers=4"]
+    settings = [
+        f"encoder.name={encoder}", f"text.tokenizer={encoder}", "input.length=128", "input.markers=4",
+        "input.long_passages=windows", "text.passage_pieces=512",
+        "runs.top.kind=windows", "runs.top.of=drbert", "runs.top_fused.kind=interpolate",
+        "runs.top_fused.of=[top, candidates]",
+    ]  # fmt: skip
 
     answer = run("run_pipeline", storage, folder, joining, settings, "--json", str(tmp_path / "summary.json"))
 
     assert answer.returncode == 0, answer.stderr
     assert "held out" in answer.stderr
     assert "chosen on dev" in answer.stdout
+    assert "top: the weights of the best windows are" in answer.stderr
+    windows = pq.read_table(next((storage / "rerank").glob("*/windows/test"))).to_pandas()
+    assert (windows["window_scores"].map(len) > 2).all()  # 300 pieces in windows of at most 128
     judgments = pq.read_table(next((storage / "corpus").glob("*/judgments.parquet"))).to_pandas()
     assert set(judgments["relevance"]) == {0, 1, 2}
     assert set(judgments["split"]) == {"train", "dev", "test"}

@@ -12,9 +12,12 @@ from rayrank.core.errors import ConfigError
 from rayrank.models.batches import PairTexts
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.scorer import Scorer
+from rayrank.scores.window_scores import aggregate
 from rayrank.text.pieces import PieceEncoder
-from rayrank.text.ragged import Ragged
+from rayrank.text.ragged import Ragged, Rows
 from rayrank.text.template import Template
+from rayrank.text.windows import PassageWindows
+from rayrank.text.words import word_table
 
 TOKENISED_AHEAD = 2_048
 """Pairs that are tokenised at a time while a GPU scores the pairs before them."""
@@ -39,8 +42,16 @@ def score(
     def tokenised(start: int) -> PairTexts:
         part = slice(start, start + size)
         kinds = None if types is None else types[part]
-        return pair_texts(bundle, queries[part], passages[part], kinds, encode, template)
+        texts = pair_texts(bundle, queries[part], passages[part], kinds, encode, template)
+        if bundle.settings.input.long_passages == "cut":
+            return texts
+        windows = PassageWindows.of(texts.passages, bundle.settings.input, word_table(bundle.tokenizer))
+        counts.append(np.diff(windows.first))
+        return PairTexts(
+            texts.prefixes.take(np.repeat(np.arange(len(texts.prefixes)), counts[-1])), windows.windows, template
+        )
 
+    counts: list[Rows] = []
     texts, waiting, done = tokenised(len(queries)), [], 0
     scorer = scorer_of(bundle, texts)
     with ThreadPoolExecutor(max_workers=1) as ahead:
@@ -53,7 +64,8 @@ def score(
                 waiting.append(scorer.begin(np.arange(done), np.arange(done)))
     rest = np.arange(done, len(texts.prefixes))
     last = scorer(rest, rest)
-    return np.concatenate([*(scores() for scores in waiting), last])
+    scores = np.concatenate([*(scores() for scores in waiting), last])
+    return aggregate(scores, np.concatenate(counts)) if counts else scores
 
 
 def _num_tokenised_at_once(bundle: Bundle, count: int) -> int:
@@ -80,7 +92,7 @@ def pair_texts(
 
 
 def _piece_encoder(exported: Bundle) -> PieceEncoder:
-    return PieceEncoder(exported.tokenizer.backend_tokenizer.to_str(), exported.settings.input.length)
+    return PieceEncoder(exported.tokenizer.backend_tokenizer.to_str(), exported.settings.input.pieces_read())
 
 
 def _ragged(encode: PieceEncoder, texts: Sequence[str]) -> Ragged:

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from rayrank.core.section import Section
 
+PIECES_OF_A_TYPE = 2
+"""Word pieces of a query's type and its separator; most types are one piece."""
+
 
 class InputConfig(Section):
     """The input of the encoder, `[CLS] type [SEP] query [SEP] passage [SEP]`: the passage gets the remaining room."""
@@ -24,6 +27,33 @@ class InputConfig(Section):
     marker_stop_words: bool = Field(
         default=False, description="Lucene's English stop words, such as the and of, get markers too"
     )
+    long_passages: Literal["cut", "windows"] = Field(
+        default="cut",
+        description="cut: the end of a passage that does not fit is never read; windows: such a passage is read in "
+        "overlapping windows and has the score of its best window",
+    )
+    window_length: int | None = Field(
+        default=None, ge=4, description="word pieces of a window; if empty, what fits beside a query of full length"
+    )
+    window_stride: int | None = Field(
+        default=None, ge=1, description="pieces from the start of a window to that of the next; half a window if empty"
+    )
+    max_windows: int = Field(default=8, ge=1, le=1000, description="windows of a passage; what follows is never read")
+
+    def pieces_of_window(self) -> int:
+        """Return the length of a window in word pieces."""
+        fitting = self.length - self.query_length - 3 - (PIECES_OF_A_TYPE if self.query_type else 0)
+        return min(self.window_length or fitting, fitting)
+
+    def stride(self) -> int:
+        """Return how many pieces after a window the next one starts."""
+        return self.window_stride or max(1, self.pieces_of_window() // 2)
+
+    def pieces_read(self) -> int:
+        """Return how many pieces of a passage may be read, at most."""
+        if self.long_passages == "cut":
+            return self.length
+        return self.pieces_of_window() + (self.max_windows - 1) * self.stride()
 
 
 class QueryTypesConfig(Section):

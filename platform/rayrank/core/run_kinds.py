@@ -23,6 +23,7 @@ KINDS = {
     "file": "rayrank.runs.file:File",
     "provided": "rayrank.runs.provided:Provided",
     "rerank": "rayrank.runs.rerank:Rerank",
+    "windows": "rayrank.runs.windows:WindowRun",
     "interpolate": "rayrank.runs.interpolate:Interpolate",
     "rrf": "rayrank.runs.rrf:Rrf",
 }

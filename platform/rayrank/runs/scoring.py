@@ -25,6 +25,8 @@ from rayrank.data.rows import by_query
 from rayrank.models.inference.prepare import compile_for_scoring, to_bfloat16
 from rayrank.models.inference.scorer import Scorer
 from rayrank.models.saved import load_reranker
+from rayrank.runs.windows import WINDOWS, with_window_scores
+from rayrank.scores.window_scores import aggregate
 from rayrank.text.ragged import Rows
 from rayrank.text.words import word_table
 from rayrank.training.data import inputs_of, tokenizer_of
@@ -100,7 +102,15 @@ class PairScorer(PartitionWorker):
                 f"{self._candidates.path(item['file'])} names queries or passages that the corpus does not have: "
                 f"delete the folder {self._candidates.url} and run again."
             )
-        scores, seconds = self._device.submit(self._score, queries, passages, item["left"]).result()
+        counts = None
+        if self._inputs.windows:
+            passages, counts = self._inputs.windows.of_passages(passages)
+            queries = np.repeat(queries, counts)
+        left = item["left"] * len(queries) / max(1, len(found))
+        scores, seconds = self._device.submit(self._score, queries, passages, left).result()
+        if counts is not None:
+            self._artifact.write_table(f"{WINDOWS}/{item['name']}", with_window_scores(found, scores, counts))
+            scores = aggregate(scores, counts)
         scored = found.append_column(CANDIDATES.field("score"), pa.array(scores, pa.float32()))
         facts = {"num_candidates": len(scored), "score_seconds": seconds}
         self._artifact.write_table(item["name"], scored.replace_schema_metadata({FACTS: json.dumps(facts).encode()}))

@@ -9,14 +9,12 @@ from numpy.typing import NDArray
 
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import InputConfig, PipelineConfig
+from rayrank.core.input_config import PIECES_OF_A_TYPE
 from rayrank.core.records import SPLIT_PRIORITY
 from rayrank.data.pair_set import relevant
 from rayrank.data.passage_texts import passage_texts
 from rayrank.text.aligned_words import ALL_PIECES
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
-
-PIECES_OF_A_TYPE = 2
-"""Word pieces of a query's type and its separator; most types are one piece."""
 
 NOTICEABLE = 0.005
 """The smallest share of unread text that is worth a sentence."""
@@ -56,14 +54,19 @@ def finding(found: dict[str, Cut], inputs: InputConfig) -> list[str]:
         return []
     cut = {split: each for split, each in found.items() if each.num_cut}
     shares = ", ".join(f"{each.num_cut / each.num_pairs:.1%} of {split}'s" for split, each in cut.items())
+    in_windows = inputs.long_passages == "windows"
+    limit = f"input.max_windows={inputs.max_windows}" if in_windows else f"input.length={inputs.length}"
+    remedy = f"set input.max_windows={2 * inputs.max_windows}" if in_windows else "set input.long_passages=windows"
     return [
-        f"input.length={inputs.length} cuts off the end of {shares} relevant passages; {unread:.1%} of the text of all "
-        f"relevant passages is never read{', not counting markers' if inputs.markers else ''}"
+        f"{limit} cuts off the end of {shares} relevant passages; {unread:.1%} of the text of all relevant passages is "
+        f"never read{', not counting markers' if inputs.markers else ''}; to read more of it, {remedy}"
     ]
 
 
 def _room(query_pieces: NDArray[np.int64], inputs: InputConfig) -> NDArray[np.int64]:
-    """Return how many pieces of a passage fit beside each query."""
+    """Return how many pieces of a passage are read with each query."""
+    if inputs.long_passages == "windows":
+        return np.full(len(query_pieces), inputs.pieces_read())
     special = 3 + (PIECES_OF_A_TYPE if inputs.query_type else 0)
     return inputs.length - special - np.minimum(query_pieces, inputs.query_length)
 

@@ -99,7 +99,7 @@ def _calibrate_on_sample(inputs: Inputs, model: Reranker) -> Calibration:
     queries = np.repeat(chosen.queries, chosen.candidates.lengths(np.array(rows, np.int64)))
     labels = [np.isin(chosen.candidates[row], chosen.positives[row]) for row in rows]
     with progress("calibration", len(queries), "pairs") as advance:
-        scores = Scorer(model, inputs.texts)(queries, chosen.candidates.values.astype(np.int64))
+        scores = inputs.scorer(Scorer(model, inputs.texts))(queries, chosen.candidates.values.astype(np.int64))
         advance(len(queries))
     return fit(scores, np.concatenate([np.empty(0, np.bool_), *labels]), queries)
 
@@ -122,7 +122,7 @@ def _golden(
         GoldenPair(
             query=truncate_after_word(query_texts[query_id], tokenizer, config.input.query_length),
             query_type=types.get(query_id),
-            passage=truncate_after_word(passage_texts[passage_id], tokenizer, config.input.length),
+            passage=truncate_after_word(passage_texts[passage_id], tokenizer, config.input.pieces_read()),
             score=float(score),
         )
         for query_id, passage_id, score in zip(query_ids.to_pylist(), passage_ids.to_pylist(), scores, strict=True)
@@ -139,9 +139,10 @@ def _choose_pairs(
         candidates = split.candidates[int(row)].astype(np.int64)
         passages = candidates[quantile_indices(np.arange(len(candidates)), GOLDEN_CANDIDATES)]
         queries = np.full(len(passages), split.queries[row])
-        scores = Scorer(model, inputs.texts)(queries, passages)
-        continued = [np.count_nonzero(words[inputs.texts.passages[int(passage)]] == CONTINUES) for passage in passages]
-        lengths = inputs.texts.lengths(queries, passages)
+        scores = inputs.scorer(Scorer(model, inputs.texts))(queries, passages)
+        texts = inputs.data.passages
+        continued = [np.count_nonzero(words[texts[int(passage)]] == CONTINUES) for passage in passages]
+        lengths = texts.lengths(passages)
         wanted = [quantile_indices(scores, 4), quantile_indices(lengths, 3), quantile_indices(continued, 3)]
         chosen = np.unique(np.concatenate(wanted))
         found.append((queries[chosen], passages[chosen], scores[chosen]))

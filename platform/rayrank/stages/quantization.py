@@ -62,7 +62,7 @@ def quantize(model: Reranker, config: PipelineConfig, store: Store) -> Quantized
     dev = inputs.data.splits["dev"].sample(config.training.dev_queries)
     texts, measure = inputs.texts, Measure.of(config)
     scorers = Scorer(original, texts), OnnxScorer(graph, texts) if graph else Scorer(quantized, texts)
-    before, after = (dev_metric(inputs.data, dev, scorer, measure) for scorer in scorers)
+    before, after = (dev_metric(inputs.data, dev, inputs.scorer(scorer), measure) for scorer in scorers)
     check_decrease(backend, before, after, len(dev.queries), measure.name)
     return Quantized(backend, graph, after, before, len(dev.queries), measure.name)
 

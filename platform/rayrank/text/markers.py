@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rayrank.core.config import InputConfig
 from rayrank.core.errors import ConfigError
+from rayrank.text.prefixes import query_places
 from rayrank.text.ragged import Ids, Rows, Windows
 from rayrank.text.terms import STOP_WORDS, term
 from rayrank.text.words import ALONE, CONTINUES, boundary_mark, word_table, word_text
@@ -118,14 +119,7 @@ class Markers:
     def number_queries(self, prefixes: Windows, sep_id: int, has_type: bool) -> QueryTerms:
         """Return the numbered terms of `[CLS] type [SEP] query [SEP]`, whose type is never marked."""
         found = self.terms(prefixes)
-        lengths = prefixes.lengths()
-        rows = np.repeat(np.arange(len(prefixes)), lengths)
-        places = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths - prefixes.starts, lengths)
-        if has_type:
-            seps = np.cumsum(prefixes.values[places] == sep_id)
-            before = np.concatenate([[0], seps])[np.cumsum(lengths) - lengths]
-            kept = seps - before[rows] > 0
-            rows, places = rows[kept], places[kept]
+        rows, places = query_places(prefixes, sep_id, has_type)
         kept = found[places] != 0
         rows, places = rows[kept], places[kept]
         pairs, first, inverse = np.unique(

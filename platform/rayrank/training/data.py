@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +17,13 @@ from rayrank.data.ids import PairLookup
 from rayrank.data.pair_set import relevant
 from rayrank.data.rows import is_sorted
 from rayrank.models.batches import PairTexts
+from rayrank.models.inference.window_scorer import PairScores, WindowScorer
+from rayrank.models.window_choice import WindowChoice
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Ragged, Rows, Windows
 from rayrank.text.template import Template
+from rayrank.text.windows import PassageWindows
+from rayrank.text.words import word_table
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -78,6 +83,17 @@ class Inputs:
 
     data: TrainingData
     texts: PairTexts
+    """The prefixes of queries, and the passages or, if long passages are read in windows, the windows."""
+    windows: PassageWindows | None = None
+
+    def scorer(self, score: PairScores) -> PairScores:
+        """Return a function that scores queries with passages, from one that scores pairs of `texts`."""
+        return score if self.windows is None else WindowScorer(score, self.windows)
+
+    @cached_property
+    def window_choice(self) -> WindowChoice | None:
+        """Chooses the window of a passage to train on; None if passages are not read in windows."""
+        return None if self.windows is None else WindowChoice(self.texts, self.windows)
 
 
 def tokenizer_of(config: PipelineConfig, store: Store) -> "PreTrainedTokenizerFast":
@@ -91,7 +107,10 @@ def inputs_of(config: PipelineConfig, store: Store, candidates: Mapping[str, Ite
     types = store.require("query_types", config).read_table("query_types.parquet") if config.input.query_type else None
     template = Template.of(tokenizer, config.input)
     data = load(corpus, types, template, tokenizer, candidates, config.dataset.relevant_from)
-    return Inputs(data, PairTexts(data.prefixes, data.passages, template))
+    if config.input.long_passages == "cut":
+        return Inputs(data, PairTexts(data.prefixes, data.passages, template))
+    windows = PassageWindows.of(data.passages, config.input, word_table(tokenizer))
+    return Inputs(data, PairTexts(data.prefixes, windows.windows, template), windows)
 
 
 def load(

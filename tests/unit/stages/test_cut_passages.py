@@ -64,8 +64,20 @@ def test_the_sentence_names_the_splits_that_lose_text_and_how_much(store: Store)
 
     assert finding(cut_passages(config, store), config.input) == [
         "input.length=32 cuts off the end of 66.7% of train's relevant passages; 55.7% of the text of all relevant "
-        "passages is never read"
+        "passages is never read; to read more of it, set input.long_passages=windows"
     ]
+
+
+def test_windows_read_on_until_their_number_is_used_up(store: Store) -> None:
+    config = configured(32)
+    # Windows of 10 pieces begin at 0, 10 and 20.
+    windows = {"long_passages": "windows", "window_length": 10, "window_stride": 10, "max_windows": 3}
+    config = config.model_copy(update={"input": config.input.model_copy(update=windows)})
+
+    found = cut_passages(config, store)
+
+    assert found["train"] == Cut(num_pairs=3, num_cut=1, num_pieces=135, num_unread=70)
+    assert finding(found, config.input)[0].startswith("input.max_windows=3 cuts off the end of 33.3% of train's")
 
 
 def test_nothing_is_said_if_everything_fits_or_nearly(store: Store) -> None:

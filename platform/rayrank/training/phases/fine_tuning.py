@@ -1,6 +1,6 @@
 """What phases that train on query-passage pairs share: candidates, how pairs are collated, and the dev metric."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from rayrank.models.batches import PackedBatch, PaddedBatch, PairTexts
 from rayrank.models.encoder import Encoder, load_encoder
 from rayrank.models.inference.prepare import scoring_copy
 from rayrank.models.inference.scorer import Scorer
+from rayrank.models.inference.window_scorer import PairScores
 from rayrank.models.saved import load_pretrained
 from rayrank.text.markers import num_ids
 from rayrank.text.ragged import Rows
@@ -97,11 +98,17 @@ class FineTuning:
         """Return the random order of an epoch's examples."""
         return self.generator(epoch, EPOCH_ORDER).permutation(count)
 
+    def collate(self, model: nn.Module, query_rows: Rows, passage_rows: Rows) -> PackedBatch | PairGroups:
+        """Return pairs as the model trains on them; a passage of several windows is represented by one."""
+        if self.inputs.window_choice:
+            passage_rows = self.inputs.window_choice(query_rows, passage_rows, next(model.parameters()).device)
+        return collate_pairs(model, self.inputs.texts, query_rows, passage_rows)
+
     def evaluate(self, model: nn.Module, rank: int = 0, world: int = 1) -> tuple[float, int]:
         """Return the sum of the dev metric over this worker's share of the dev queries, and the share's size."""
         dev = self.inputs.data.splits["dev"]
         share = dev.take(np.arange(rank, len(dev.queries), world))
-        scorer = Scorer(scoring_copy(plain_model(model)), self.inputs.texts)
+        scorer = self.inputs.scorer(Scorer(scoring_copy(plain_model(model)), self.inputs.texts))
         values = dev_values(self.inputs.data, share, scorer, self._measure)
         return float(values.sum()), len(values)
 
@@ -113,10 +120,6 @@ class FineTuning:
             return -np.arange(len(queries), dtype=np.float32)
 
         return {"first_stage_dev": dev_metric(self.inputs.data, dev, first_stage_scores, self._measure)}
-
-
-PairScores = Callable[[Rows, Rows], NDArray[np.float32]]
-"""A function from query rows and passage rows to the score of each pair."""
 
 
 def dev_metric(data: TrainingData, split: Split, scorer: PairScores, measure: Measure) -> float:

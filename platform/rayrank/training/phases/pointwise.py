@@ -22,7 +22,6 @@ from rayrank.training.draws import draw
 from rayrank.training.phases.fine_tuning import (
     FineTuning,
     PairGroups,
-    collate_pairs,
     join_candidates,
     pair_logits,
     pretrained_encoder,
@@ -80,7 +79,7 @@ class Pointwise(FineTuning):
     def prepare(self, model: nn.Module, examples: Any) -> LabelledPairs:
         """Return examples collated on the model's device."""
         queries, passages, labels = examples.T
-        inputs = collate_pairs(model, self.inputs.texts, queries, passages)
+        inputs = self.collate(model, queries, passages)
         return LabelledPairs(inputs, to_device_of(model, labels))
 
     def loss(self, model: nn.Module, prepared: LabelledPairs) -> tuple[Tensor, Tensor]:

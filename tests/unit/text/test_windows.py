@@ -1,0 +1,79 @@
+"""Windows cover a passage, overlap by the stride, and never leave it."""
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from rayrank.core.config import InputConfig
+from rayrank.text.ragged import Ragged
+from rayrank.text.windows import PassageWindows
+from rayrank.text.words import CONTINUES, STARTS
+
+WORDS = np.full(10_000, STARTS, np.int8)
+INPUTS = InputConfig(length=24, query_length=8, query_type=False, long_passages="windows", window_stride=5)
+
+
+def cut(*passages: range, inputs: InputConfig = INPUTS) -> list[list[list[int]]]:
+    """Return the windows of each passage."""
+    found = PassageWindows.of(Ragged.of(passages), inputs, WORDS)
+    rows, counts = found.of_passages(np.arange(len(passages)))
+    windows = [found.windows[row].tolist() for row in rows]
+    ends = np.cumsum(counts)
+    return [windows[end - count : end] for end, count in zip(ends, counts, strict=True)]
+
+
+def test_a_window_is_what_fits_beside_a_query_of_full_length() -> None:
+    assert INPUTS.pieces_of_window() == 24 - 8 - 3
+    assert INPUTS.model_copy(update={"query_type": True}).pieces_of_window() == 24 - 8 - 5
+    assert INPUTS.model_copy(update={"window_length": 100}).pieces_of_window() == 24 - 8 - 3
+    assert INPUTS.model_copy(update={"window_length": 9, "window_stride": None}).stride() == 4
+
+
+def test_a_hand_worked_case() -> None:
+    short, empty, long = cut(range(13), range(0), range(100, 121))
+
+    assert short == [list(range(13))]
+    assert empty == [[]]
+    # Stride 5: from 100, from 105, and the last moved back from 110 to 108, so that it is 13 long as well.
+    assert long == [list(range(start, start + 13)) for start in (100, 105, 108)]
+
+
+def test_a_window_begins_with_a_word() -> None:
+    words = WORDS.copy()
+    words[[5, 6, 8]] = CONTINUES  # the second window would begin with the word's second piece, the last with its fourth
+
+    found = PassageWindows.of(Ragged.of([range(21)]), INPUTS, words)
+
+    assert [window.tolist() for window in map(found.windows.__getitem__, range(3))] == [
+        list(range(13)),
+        list(range(7, 18)),
+        list(range(9, 21)),
+    ]
+
+
+def test_no_more_windows_than_allowed() -> None:
+    (found,) = cut(range(1000), inputs=INPUTS.model_copy(update={"max_windows": 3}))
+
+    assert [window[0] for window in found] == [0, 5, 10]
+    assert INPUTS.model_copy(update={"max_windows": 3}).pieces_read() == 10 + 13 == found[-1][-1] + 1
+
+
+@given(st.lists(st.integers(0, 200), min_size=1, max_size=5), st.integers(1, 13))
+def test_every_piece_is_in_a_window_and_windows_are_in_order(sizes: list[int], stride: int) -> None:
+    inputs = INPUTS.model_copy(update={"window_stride": stride, "max_windows": 1000})
+    passages = [range(1000 * number, 1000 * number + size) for number, size in enumerate(sizes)]
+
+    for passage, windows in zip(passages, cut(*passages, inputs=inputs), strict=True):
+        assert sorted({piece for window in windows for piece in window}) == list(passage)
+        assert all(len(window) == min(13, len(passage)) for window in windows)
+        assert [window[:1] for window in windows] == sorted(window[:1] for window in windows)
+
+
+@pytest.mark.parametrize("rows", [[1], [1, 0, 1], []])
+def test_windows_of_some_passages(rows: list[int]) -> None:
+    found = PassageWindows.of(Ragged.of([range(20), range(5)]), INPUTS, WORDS)
+
+    windows, counts = found.of_passages(np.array(rows, np.int64))
+
+    assert counts.tolist() == [{0: 3, 1: 1}[row] for row in rows]
+    assert windows.tolist() == [window for row in rows for window in {0: [0, 1, 2], 1: [3]}[row]]
