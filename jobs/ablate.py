@@ -35,11 +35,11 @@ def chosen(arguments: Arguments, config: PipelineConfig) -> tuple[list["RowSpec"
     from rayrank.stages import ablation
 
     seeds = seeds_of(arguments, config)
-    rows = ablation.table_one(config)
-    known, full = [row.name for row in rows], ablation.full_run(config)
+    rows = ablation.rankers_table(config) if arguments.rankers else ablation.table_one(config)
+    known, full, reference = [row.name for row in rows], ablation.full_run(config), reference_of(arguments, config)
     if unknown := set(arguments.only or known).difference(known):
         raise ConfigError(f"--only {unknown.pop()} is not a row of the table: choose among {', '.join(known)}.")
-    rows = [row for row in rows if row.name in (arguments.only or known) or row.name == flow.title(full, config)]
+    rows = [row for row in rows if row.name in (arguments.only or known) or row.name == reference]
     for name, changes in map(changes_of, arguments.row):
         fixed = ("training.seed", "training.metric", "dataset.")
         if shared := next((key for key in changes if key.startswith(fixed)), ""):
@@ -58,6 +58,13 @@ def chosen(arguments: Arguments, config: PipelineConfig) -> tuple[list["RowSpec"
     return rows, seeds
 
 
+def reference_of(arguments: Arguments, config: PipelineConfig) -> str:
+    """Return the row that all others are compared with."""
+    from rayrank.stages import ablation
+
+    return ablation.MONOBERT if arguments.rankers else flow.title(ablation.full_run(config), config)
+
+
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Make all rows, write the table as JSON, Markdown, LaTeX and PNG, and return it as text."""
     from jobs.report_folder import write_comparison, write_report
@@ -66,13 +73,14 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
     from rayrank.stages import ablation
 
     rows, seeds = chosen(arguments, config)
-    table = ablation.run(config, store, rows, seeds, arguments.parallel)
+    reference = reference_of(arguments, config)
+    table = ablation.run(config, store, rows, seeds, arguments.parallel, reference)
     files = {
         "table.md": ablation_table.markdown(table).encode(),
         "table.tex": ablation_table.latex(table).encode(),
         "table.png": ablation_png(table, table.splits[0]),
     }
-    key = ablation.digest(config, rows, seeds)
+    key = ablation.digest(config, rows, seeds, reference)
     facts = write_report(store, ("ablation", key), {"table": table.to_json()}, files, ablation_table.plain(table))
     facts["comparisons"] = []
     for pair in arguments.compare:
@@ -87,7 +95,13 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
 if __name__ == "__main__":
     options = parser(__doc__)
     add_repeat_options(options, "row")
-    options.add_argument("--only", action="append", metavar="ROW", help="this row of the paper, and the full model")
+    options.add_argument(
+        "--only", action="append", metavar="ROW", help="this row of the table, and the one that rows are compared with"
+    )
+    options.add_argument(
+        "--rankers", action="store_true",
+        help="instead of the paper's table: first stages, and the papers' rankers, compared with monoBERT",
+    )  # fmt: skip
     options.add_argument("--row", action="append", default=[], metavar="'NAME: KEY=VALUE ...'", help="your own row")
     options.add_argument(
         "--compare", nargs=2, action="append", default=[], metavar="ROW",

@@ -24,6 +24,9 @@ class Variant:
     name: str
     runs: Mapping[str, Sequence[PerQuery]]
     device_seconds: float | None = None
+    """The cost of training."""
+    pairs_per_second: float | None = None
+    """The speed of scoring."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class AblationRow:
     name: str
     num_seeds: int
     device_seconds: float | None
+    pairs_per_second: float | None
     figures: dict[str, dict[str, dict[str, Measured]]]
 
     def figure(self, split: str, metric: str, part: str = ALL) -> Measured | None:
@@ -117,7 +121,11 @@ def ablate(
             tables[name].setdefault(column.split, {}).setdefault(column.metric, {})[column.part] = figure
     rows = [
         AblationRow(
-            variant.name, max(map(len, variant.runs.values())), variant.device_seconds, figures=tables[variant.name]
+            variant.name,
+            max(map(len, variant.runs.values())),
+            variant.device_seconds,
+            variant.pairs_per_second,
+            figures=tables[variant.name],
         )
         for variant in variants
     ]

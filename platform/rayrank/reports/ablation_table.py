@@ -22,11 +22,13 @@ def main_table(ablation: Ablation, split: str) -> MetricsTable:
     for part in ablation.slices:
         header.append(f"{part} ({_num_queries(ablation, split, part):,})")
     header += ["device seconds"] * costs
+    rates = any(row.pairs_per_second is not None for row in ablation.rows)
+    header += ["pairs/s"] * rates
     lines = []
     for row in ablation.rows:
         line = [row.name, *_main_cells(row, split, metric), *([_seeds(row, split, metric)] if seeds else [])]
         line += [_short(row, split, metric, part) for part in ablation.slices]
-        line += [EMPTY_CELL if row.device_seconds is None else f"{row.device_seconds:,.0f}"] if costs else []
+        line += [_number(row.device_seconds)] * costs + [_number(row.pairs_per_second)] * rates
         lines.append(line)
     return MetricsTable(header, lines, num_names=1)
 
@@ -106,6 +108,10 @@ def _main_cells(row: AblationRow, split: str, metric: str) -> list[str]:
     if figure.comparison is None or figure.p_holm is None:
         return [mean_text(figure.interval), "", ""]
     return [mean_text(figure.interval), difference_text(figure.comparison), p_text(figure.p_holm)]
+
+
+def _number(value: float | None) -> str:
+    return EMPTY_CELL if value is None else f"{value:,.0f}"
 
 
 def _seeds(row: AblationRow, split: str, metric: str) -> str:

@@ -20,9 +20,17 @@ from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Ragged
 from rayrank.text.words import multi_piece_queries, word_table
 
-TRAINED = ("pretrain", "pointwise", "listwise")
+TRAINED = ("pretrain", "pointwise", "listwise", "sdnet")
 """The stages that count towards a row's device seconds, as does scoring the training candidates for the noise filter.
 Other stages, and scoring held-out splits, do not count."""
+
+
+BERT = {"pretrain.enabled": False, "input.query_type": False, "strm.form": "off"}
+"""The settings that make the pointwise model a plain BERT re-ranker, monoBERT."""
+
+MONOBERT = "monoBERT"
+FIRST_STAGES = ("bm25", "deepct", "hybrid")
+"""The first stages in the table of rankers, besides the one whose candidates are re-ranked."""
 
 
 class RowSpec(NamedTuple):
@@ -58,9 +66,8 @@ def _model_rows(config: PipelineConfig, full: str) -> list[RowSpec]:
     """Return the rows that leave out one part each; phases can be left out of a listwise model only."""
     settings: Any = config.runs
     plain = [name for name in flow.rankers(config) if settings[name].model == "pointwise"]
-    bert = {"pretrain.enabled": False, "input.query_type": False, "strm.form": "off"}
     rows = [
-        *(RowSpec("+ BERT", bert, name) for name in plain[:1]),
+        *(RowSpec("+ BERT", BERT, name) for name in plain[:1]),
         RowSpec(flow.title(full, config), {}, full),
         RowSpec("- pre-training", {"pretrain.enabled": False}, full),
         RowSpec("- query type", {"input.query_type": False}, full),
@@ -78,6 +85,27 @@ def _model_rows(config: PipelineConfig, full: str) -> list[RowSpec]:
     return [*rows[:-2], phases[0], rows[-2], *phases[1:], rows[-1]]
 
 
+def rankers_table(config: PipelineConfig) -> list[RowSpec]:
+    """Return first stages, and then the papers' rankers over the same candidates."""
+    settings: Any = config.runs
+    full, first = full_run(config), config.candidates.first_stage
+    plain = [name for name in flow.rankers(config) if settings[name].model == "pointwise"]
+    if not plain:
+        raise ConfigError("The configuration has no run of kind rerank with model=pointwise, so it has no monoBERT.")
+    stages = dict.fromkeys(name for name in (*FIRST_STAGES, first) if name in config.runs)
+    sdnet = {"runs.sdnet": {"kind": "rerank", "model": "sdnet"}}
+    fused = {**sdnet, "runs.sdnet_fused": {"kind": "interpolate", "of": ["sdnet", CANDIDATES]}}
+    return [
+        *(RowSpec(flow.title(name, config), {}, name) for name in stages),
+        RowSpec(MONOBERT, BERT, plain[0]),
+        # The query terms that fit into input.query_length, at most.
+        RowSpec("MarkedBERT", {**BERT, "input.markers": config.input.markers or config.input.query_length}, plain[0]),
+        RowSpec("SDNet", sdnet, "sdnet"),
+        RowSpec(f"SDNet + {flow.title(first, config)} score", fused, "sdnet_fused"),
+        RowSpec(flow.title(full, config), {}, full),
+    ]
+
+
 def _combined_title(name: str, config: PipelineConfig, full: str) -> str:
     """Return the title of a run's row; an interpolation of the full model is titled by the run that it adds."""
     _, settings, kind = flow.run_named(name, config)
@@ -87,8 +115,11 @@ def _combined_title(name: str, config: PipelineConfig, full: str) -> str:
     return flow.title(name, config)
 
 
-def run(config: PipelineConfig, store: Store, rows: Sequence[RowSpec], seeds: Sequence[int], parallel: int) -> Ablation:
-    """Make all rows' artifacts, then measure each on every held-out split against the full model."""
+def run(
+    config: PipelineConfig, store: Store, rows: Sequence[RowSpec], seeds: Sequence[int], parallel: int,
+    reference: str = "",
+) -> Ablation:  # fmt: skip
+    """Make all rows' artifacts, then measure each on every held-out split against one row, or else the full model."""
     names = [row.name for row in rows]
     if repeated := next((name for name in names if names.count(name) > 1), ""):
         raise ConfigError(f"Two rows are called {repeated!r}: give one of them another name.")
@@ -106,10 +137,11 @@ def run(config: PipelineConfig, store: Store, rows: Sequence[RowSpec], seeds: Se
             row.name,
             {split: [per_query(for_split(split, seeded), store) for seeded in configs[row.name]] for split in splits},
             device_seconds(configs[row.name], store),
+            pairs_per_second(configs[row.name], store),
         )
         for row in rows
     ]
-    reference = flow.title(full_run(config), config)
+    reference = reference or flow.title(full_run(config), config)
     return ablate(variants, reference, _slices(config, store), Procedure.of(config.evaluate))
 
 
@@ -124,10 +156,11 @@ def compare_rows(
     return compare_sides(sides[0], sides[1], config, store, num_cases)
 
 
-def digest(config: PipelineConfig, rows: Sequence[RowSpec], seeds: Sequence[int]) -> str:
-    """Return the name of the table's folder, a digest of the rows' names and the keys of their evaluations."""
+def digest(config: PipelineConfig, rows: Sequence[RowSpec], seeds: Sequence[int], reference: str = "") -> str:
+    """Return the name of the table's folder: a digest of the rows' names, of the keys of their evaluations, and of the
+    row that the others are compared with."""
     keys = [[row.name, [flow.key("evaluate", _configured(config, row, seed)) for seed in seeds]] for row in rows]
-    return digest_of(keys)
+    return digest_of([keys, reference])
 
 
 def _configured(config: PipelineConfig, row: RowSpec, seed: int) -> PipelineConfig:
@@ -158,6 +191,17 @@ def device_seconds(configs: Sequence[PipelineConfig], store: Store) -> float:
                 seconds = facts.get("train_seconds", 0) * facts.get("num_workers", 1) + facts.get("score_seconds", 0)
                 total += seconds * (facts.get("gpus") or 1)
     return total / len(configs)
+
+
+def pairs_per_second(configs: Sequence[PipelineConfig], store: Store) -> float | None:
+    """Return how many pairs a second of a device scores, as a mean over seeds; None for a row without a model."""
+    rates = []
+    for config in configs:
+        for node in flow.plan("evaluate", config):
+            facts = store.require(node, config).manifest
+            if not node.endswith(flow.TRAIN) and facts.get("score_seconds"):
+                rates.append(facts["num_candidates"] / facts["score_seconds"] / (facts.get("gpus") or 1))
+    return sum(rates) / len(rates) if rates else None
 
 
 def _slices(config: PipelineConfig, store: Store) -> dict[str, set[str]]:

@@ -9,7 +9,7 @@ from rayrank.core.artifacts import Store
 from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import apply
 from rayrank.core.presets import PRESETS
-from rayrank.stages.ablation import RowSpec, _configured, device_seconds, table_one
+from rayrank.stages.ablation import RowSpec, _configured, device_seconds, pairs_per_second, rankers_table, table_one
 
 
 def names(preset: str) -> list[str]:
@@ -61,6 +61,22 @@ def test_runs_without_a_trained_model_have_no_ablation() -> None:
         table_one(config)
 
 
+def test_the_rankers_of_the_papers_read_the_same_candidates() -> None:
+    config = PRESETS["minilm"]()
+    rows = {row.name: row for row in rankers_table(config)}
+
+    assert list(rows) == [
+        *("BM25", "DeepCT", "hybrid", "trained hybrid", "monoBERT", "MarkedBERT", "SDNet"),
+        *("SDNet + trained hybrid score", "DR-BERT"),
+    ]
+    for name in ("monoBERT", "MarkedBERT", "SDNet", "DR-BERT"):
+        assert "run:trained_hybrid" in flow.inputs(rows[name].run, _configured(config, rows[name], 1)), name
+    plain, marked = (_configured(config, rows[name], 1) for name in ("monoBERT", "MarkedBERT"))
+    assert not plain.pretrain.enabled
+    assert marked.model_copy(update={"input": plain.input}) == plain
+    assert marked.input.markers == config.input.query_length
+
+
 def test_files_that_a_row_names_enter_keys_by_their_content(tmp_path: Path) -> None:
     config, keys = PRESETS["demo"](), []
     for content in ("LOC:city where is it", "HUM:ind who was it"):
@@ -74,7 +90,7 @@ def test_files_that_a_row_names_enter_keys_by_their_content(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("key", ["training.seed", "training.metric", "dataset.source"])
 def test_a_row_cannot_change_what_all_rows_share(key: str, tmp_path: Path) -> None:
-    arguments = Namespace(seeds=1, parallel=1, only=None, row=[f"other: {key}=7"], compare=[])
+    arguments = Namespace(seeds=1, parallel=1, only=None, row=[f"other: {key}=7"], compare=[], rankers=False)
     with pytest.raises(
         ConfigError, match=f"'other' cannot change {key}: all rows have the same data, metric and seeds"
     ):
@@ -93,3 +109,13 @@ def test_device_seconds_count_a_share_of_a_gpu_as_that_share(tmp_path: Path) -> 
         store.finish(store.artifact(stage, config), config, 0.0, facts.get(stage, {}), stage)
 
     assert device_seconds([config], store) == pytest.approx(2 * 40 / 4 + 30 + 8 / 2)
+    assert pairs_per_second([config], store) is None  # only scores of the training queries were counted
+
+
+def test_scoring_speed_is_that_of_a_whole_device(tmp_path: Path) -> None:
+    config = apply(PRESETS["demo"]().model_dump(), {"evaluate.run": "pointwise", "evaluate.baseline": ""})
+    store, facts = Store(str(tmp_path)), {"num_candidates": 300, "score_seconds": 2.0, "gpus": 0.5}
+    for stage in flow.plan("evaluate", config):
+        store.finish(store.artifact(stage, config), config, 0.0, facts if stage == "run:pointwise" else {}, stage)
+
+    assert pairs_per_second([config], store) == pytest.approx(300)
