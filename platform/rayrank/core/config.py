@@ -15,6 +15,7 @@ from rayrank.core.phase_config import (
     PhaseConfig as PhaseConfig,
     PointwiseConfig as PointwiseConfig,
     PretrainConfig as PretrainConfig,
+    SdnetConfig as SdnetConfig,
     TrainDenseConfig as TrainDenseConfig,
     TrainingConfig as TrainingConfig,
     TyperConfig as TyperConfig,
@@ -262,6 +263,7 @@ class PipelineConfig(Section):
     pointwise: PointwiseConfig = PointwiseConfig()
     noise: NoiseConfig = NoiseConfig()
     listwise: ListwiseConfig = ListwiseConfig()
+    sdnet: SdnetConfig = SdnetConfig()
     runs: dict[str, SerializeAsAny[RunSettings]] = Field(default_factory=_drbert_runs, validate_default=True)
     evaluate: EvaluateConfig = EvaluateConfig()
     scorer: ScorerConfig = ScorerConfig()

@@ -5,11 +5,10 @@ A node is a stage ("corpus"), a run ("run:drbert"), or a run on the training que
 
 import hashlib
 import json
-from collections.abc import Callable
-from typing import NamedTuple
 
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
+from rayrank.core.nodes import Node, Stage
 from rayrank.core.run_kinds import CANDIDATES, RunKind, RunSettings, kind_named
 
 RUN, TRAIN = "run:", "@train"
@@ -28,30 +27,6 @@ _OF_QUERIES = "on_unknown on_shared type_field group_field holdout train_queries
 """Settings of the dataset section that do not change the passages."""
 _FOLDERS = ("text.tokenizer", "encoder.name", "dense.encoder", "doc2query.model")
 """Settings that may name a local folder; if they do, their section has a fingerprint."""
-
-
-class Stage(NamedTuple):
-    """One stage: the sections of the configuration and the nodes that its result depends on."""
-
-    sections: tuple[str, ...]
-    inputs: Callable[[PipelineConfig], tuple[str, ...]]
-    job: str
-    version: int = 1
-    """Increase it when the stage's code produces a different result from the same inputs."""
-    ignores: tuple[str, ...] = ()
-    """Settings of these sections that do not affect the result, such as the path of a file that has a digest."""
-    scores_pairs: bool = False
-    """Whether the stage trains a model that a run of kind `rerank` can use."""
-
-
-class Node(NamedTuple):
-    """What identifies a result: two nodes with equal descriptions share one artifact."""
-
-    folder: str
-    version: int
-    settings: dict[str, object]
-    inputs: tuple[str, ...]
-    job: str
 
 
 def pair_inputs(config: PipelineConfig) -> tuple[str, ...]:
@@ -163,6 +138,13 @@ STAGES: dict[str, Stage] = {
         ignores=("noise.run",),
         scores_pairs=True,
     ),
+    "sdnet": Stage(
+        ("encoder", "training", "sdnet"),
+        lambda config: ("corpus", CANDIDATES),
+        "jobs.run_pipeline --until sdnet",
+        ignores=("encoder.dropout",),  # a frozen encoder drops out nothing
+        scores_pairs=True,
+    ),
     "evaluate": Stage(("evaluate", "training"), _of_evaluate, "jobs.evaluate", ignores=_ALL_BUT_METRIC),
 }
 
@@ -269,6 +251,11 @@ def _of_passages(config: PipelineConfig) -> PipelineConfig:
 def rankers(config: PipelineConfig) -> list[str]:
     """Return the runs of kind `rerank`, in the configuration's order."""
     return [name for name, settings in config.runs.items() if settings.kind == "rerank"]
+
+
+def reads_pairs(stage: str) -> bool:
+    """Return whether the encoder of a stage's model reads query and passage as one input, as `input` describes it."""
+    return "input" in STAGES[stage].sections
 
 
 def is_first_stage(name: str, config: PipelineConfig) -> bool:

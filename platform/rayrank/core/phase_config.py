@@ -126,6 +126,24 @@ class TrainDenseConfig(PhaseConfig):
     )
 
 
+class SdnetConfig(PhaseConfig):
+    """SDNet: layers that match the words of a query and a passage, trained on vectors of a frozen encoder."""
+
+    epochs: int = Field(default=10, ge=1)
+    batch_size: int = Field(default=64, ge=1, description="training queries per batch")
+    lr: float = Field(default=1e-3, gt=0)
+    warmup: float = Field(default=0.0, ge=0, lt=1, description="share of the steps in which the learning rate rises")
+    weight_decay: float = Field(default=0.0, ge=0)
+    dropout: float = Field(default=0.4, ge=0, lt=1)
+    length: int = Field(default=256, ge=16, description="maximum number of word pieces of a query or passage")
+    layers: int | None = Field(
+        default=None, ge=1, description="number of the encoder's last layers to mix; all and the embeddings if empty"
+    )
+    hidden: int = Field(default=125, ge=1, description="size of an LSTM layer in each direction")
+    signals: int = Field(default=10, ge=1, description="number of the strongest signals that the score is made from")
+    negatives: int = Field(default=1, ge=1, description="negatives that each positive is compared with")
+
+
 class DeepCtConfig(PhaseConfig):
     """DeepCT: how much each word of a passage matters, learnt from the words that training queries share with it."""
 

@@ -22,6 +22,7 @@ KINDS = {
     "reranker": "rayrank.models.reranker:Reranker",
     "sentence_encoder": "rayrank.models.sentence_encoder:SentenceEncoder",
     "term_weights": "rayrank.models.term_weights:TermWeights",
+    "sdnet": "rayrank.models.sdnet:SDNet",
     "pretraining": "rayrank.models.pretraining:PretrainingModel",
 }
 """The classes of saved models by the kind that they are saved under."""

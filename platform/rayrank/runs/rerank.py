@@ -14,7 +14,7 @@ class RerankSettings(RunSettings):
     """Which candidates are scored, and by which model."""
 
     of: str = Field(default=CANDIDATES, description="the run whose passages are scored")
-    model: str = Field(description="the training phase whose model scores them: pointwise or listwise")
+    model: str = Field(description="the training phase whose model scores them: pointwise, listwise or sdnet")
 
 
 class Rerank(RunKind):
@@ -28,7 +28,8 @@ class Rerank(RunKind):
             raise ConfigError(
                 f"A run of kind rerank cannot have model={settings.model}: choose one of {', '.join(allowed)}."
             )
-        return (*flow.pair_inputs(config), settings.model)
+        texts = flow.pair_inputs(config) if flow.reads_pairs(settings.model) else ("corpus",)
+        return (*texts, settings.model)
 
     def make(self, run: RunInMaking) -> dict[str, Any]:
         # Imported late: torch takes seconds to load, and the settings of runs are read without it.

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from rayrank.cluster.connection import cluster_gpus, node_cpus, start_ray
 from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
+from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
-from rayrank.core.config import PipelineConfig, ResourcesConfig
+from rayrank.core.config import PipelineConfig, ResourcesConfig, StrmConfig
 from rayrank.core.errors import StorageError
 from rayrank.core.progress import progress
 from rayrank.core.records import CANDIDATES
@@ -24,12 +25,14 @@ from rayrank.data.ids import PairLookup
 from rayrank.data.rows import by_query
 from rayrank.models.inference.prepare import compile_for_scoring, to_bfloat16
 from rayrank.models.inference.scorer import Scorer
-from rayrank.models.saved import load_reranker
+from rayrank.models.inference.sdnet_scorer import SdnetScorer
+from rayrank.models.inference.word_vectors import WordVectors
+from rayrank.models.saved import load_model, load_reranker
 from rayrank.runs.windows import WINDOWS, with_window_scores
 from rayrank.scores.window_scores import aggregate
 from rayrank.text.ragged import Rows
 from rayrank.text.words import word_table
-from rayrank.training.data import inputs_of, tokenizer_of
+from rayrank.training.data import Inputs, inputs_of, separate_inputs, tokenizer_of
 
 PAIRS = 50_000
 """Pairs per file, scored within seconds on a GPU; a killed worker loses only files being scored or written."""
@@ -77,8 +80,6 @@ class PairScorer(PartitionWorker):
         self, artifact: Artifact, candidates: Artifact, model: str, config: PipelineConfig, store: Store, threads: int
     ) -> None:
         self._artifact, self._candidates = artifact, candidates
-        self._inputs = inputs_of(config, store, {})
-        self._rows = PairLookup(self._inputs.data.query_ids, self._inputs.data.passage_ids)
         # Cached, because the slices of a file come one after another.
         self._file = lru_cache(maxsize=1)(self._read)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -86,10 +87,10 @@ class PairScorer(PartitionWorker):
             torch.set_num_threads(threads)
         else:
             torch.cuda.set_per_process_memory_fraction(config.resources.train_gpus or 1.0)
-        words = word_table(tokenizer_of(config, store))
-        reranker = load_reranker(store.require(model, config), config.strm, words).to(device)
-        to_bfloat16(reranker)
-        self._scorer, self._rates, self._is_compiled = Scorer(reranker, self._inputs.texts), list[float](), False
+        inputs, self._scorer = load_scorer(model, config, store, device)
+        self._rows = PairLookup(inputs.data.query_ids, inputs.data.passage_ids)
+        # Only the layers of an encoder are compiled, and SDNet encodes each text once.
+        self._rates, self._is_compiled = list[float](), not flow.reads_pairs(model)
         # Two calls of `make` run at once but share one device thread: while it scores one slice, the other call writes
         # the previous slice or prepares the next.
         self._device = ThreadPoolExecutor(max_workers=1)
@@ -135,6 +136,19 @@ class PairScorer(PartitionWorker):
         seconds = time.monotonic() - started
         self._rates.append(len(scores) / seconds)
         return scores, seconds
+
+
+def load_scorer(model: str, config: PipelineConfig, store: Store, device: torch.device) -> tuple[Inputs, Scorer]:
+    """Return the texts of the corpus as a stage's trained model reads them, and the scorer of their pairs."""
+    artifact, words = store.require(model, config), word_table(tokenizer_of(config, store))
+    if flow.reads_pairs(model):
+        inputs = inputs_of(config, store, {})
+        reranker = load_reranker(artifact, config.strm, words).to(device)
+        to_bfloat16(reranker)
+        return inputs, Scorer(reranker, inputs.texts)
+    inputs = inputs_of(config, store, {}, separate_inputs(config))
+    sdnet: Any = load_model(artifact, StrmConfig(form="off"), words).to(device)
+    return inputs, SdnetScorer(sdnet, inputs.texts, WordVectors(inputs.texts, words, mixes_layers=True))
 
 
 def _items(candidates: Artifact, splits: list[str]) -> list[dict[str, Any]]:

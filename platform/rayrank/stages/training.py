@@ -54,7 +54,7 @@ def train(
     artifact = store.artifact(stage, config)
     for needed in flow.inputs(stage, config):
         store.require(needed, config)
-    model_config = model_config or _encoder_config(config, reads_pairs="input" in flow.STAGES[stage].sections)
+    model_config = model_config or _encoder_config(config, reads_pairs=flow.reads_pairs(stage))
     with leased(artifact, f"training {stage}"):
         if done := store.find(stage, config):
             say(f"{stage}: the other process has finished it; its model is used")

@@ -40,6 +40,16 @@ def word_table(tokenizer: "PreTrainedTokenizerFast") -> NDArray[np.int8]:
     return table
 
 
+def word_starts(texts: Ragged, table: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Return for each id of the rows whether it begins a word."""
+    roles = table[texts.values]
+    starts: NDArray[np.bool_] = roles != CONTINUES
+    starts[1:] |= roles[:-1] == ALONE
+    # The first piece of a row begins a word; offsets of empty rows at the end lie behind the last id.
+    starts[texts.offsets[texts.offsets < len(roles)]] = True
+    return starts
+
+
 def multi_piece_queries(queries: Ragged, table: NDArray[np.int8]) -> NDArray[np.bool_]:
     """Return for each row of ids whether it has a word of several pieces, by the word boundaries that STRM uses."""
     return cut_words(queries, table) > 0
@@ -47,11 +57,7 @@ def multi_piece_queries(queries: Ragged, table: NDArray[np.int8]) -> NDArray[np.
 
 def cut_words(queries: Ragged, table: NDArray[np.int8]) -> NDArray[np.int64]:
     """Return how many words of each row of ids have several pieces."""
-    roles = table[queries.values]
-    continues = roles == CONTINUES
-    continues[1:] &= roles[:-1] != ALONE
-    # The first piece of a row begins a word; offsets of empty rows at the end lie behind the last id.
-    continues[queries.offsets[queries.offsets < len(roles)]] = False
+    continues = ~word_starts(queries, table)
     # A word of several pieces has one second piece, which does not follow a piece that continues a word.
     seconds = continues.copy()
     seconds[1:] &= ~continues[:-1]

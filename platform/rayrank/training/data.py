@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rayrank.core.artifacts import Artifact, Store
-from rayrank.core.config import PipelineConfig
+from rayrank.core.config import InputConfig, PipelineConfig
 from rayrank.data.ids import PairLookup
 from rayrank.data.pair_set import relevant
 from rayrank.data.rows import is_sorted
@@ -101,16 +101,25 @@ def tokenizer_of(config: PipelineConfig, store: Store) -> "PreTrainedTokenizerFa
     return load_tokenizer(store.require("corpus", config).local("tokenizer"))
 
 
-def inputs_of(config: PipelineConfig, store: Store, candidates: Mapping[str, Iterable[pa.Table]]) -> Inputs:
-    """Return the corpus's texts, and the queries of the splits that `candidates` has."""
+def inputs_of(
+    config: PipelineConfig, store: Store, candidates: Mapping[str, Iterable[pa.Table]],
+    layout: InputConfig | None = None,
+) -> Inputs:  # fmt: skip
+    """Return the corpus's texts, and the queries of the splits that `candidates` has; `layout` replaces `input`."""
+    layout = layout or config.input
     corpus, tokenizer = store.require("corpus", config), tokenizer_of(config, store)
-    types = store.require("query_types", config).read_table("query_types.parquet") if config.input.query_type else None
-    template = Template.of(tokenizer, config.input)
+    types = store.require("query_types", config).read_table("query_types.parquet") if layout.query_type else None
+    template = Template.of(tokenizer, layout)
     data = load(corpus, types, template, tokenizer, candidates, config.dataset.relevant_from)
-    if config.input.long_passages == "cut":
+    if layout.long_passages == "cut":
         return Inputs(data, PairTexts(data.prefixes, data.passages, template))
-    windows = PassageWindows.of(data.passages, config.input, word_table(tokenizer))
+    windows = PassageWindows.of(data.passages, layout, word_table(tokenizer))
     return Inputs(data, PairTexts(data.prefixes, windows.windows, template), windows)
+
+
+def separate_inputs(config: PipelineConfig) -> InputConfig:
+    """Return the layout of SDNet's inputs, in which query and passage are encoded apart, without a query type."""
+    return InputConfig(length=config.sdnet.length, query_length=config.text.query_pieces, query_type=False)
 
 
 def load(

@@ -55,6 +55,14 @@ def in_batch(scores: Tensor, excluded: Tensor) -> Tensor:
     return functional.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
 
 
+def hinge(positives: Tensor, negatives: Tensor) -> Tensor:
+    """Mean of how much each positive's score lacks to be 1 above that of a negative of the same query.
+
+    `positives` is (queries, 1) and `negatives` is (queries, negatives).
+    """
+    return functional.relu(1 - positives + negatives).mean()
+
+
 def query_types(logits: Tensor, labels: Tensor) -> Tensor:
     """Cross entropy over the types of queries."""
     return functional.cross_entropy(logits, labels)

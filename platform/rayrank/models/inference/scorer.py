@@ -84,12 +84,16 @@ class Scorer:
 
     @torch.inference_mode()
     def _launch(self, query_rows: Rows, passage_rows: Rows) -> list[tuple[Rows, Tensor]]:
-        lengths = self._texts.lengths(query_rows, passage_rows, self._device)
+        lengths = self._lengths(query_rows, passage_rows)
         pending = []
         for chosen in self.batches(lengths):
             with self._autocast:
                 pending.append((chosen, self._score(query_rows[chosen], passage_rows[chosen], lengths[chosen])))
         return pending
+
+    def _lengths(self, query_rows: Rows, passage_rows: Rows) -> Rows:
+        """Return the length of each pair, by which pairs are batched."""
+        return self._texts.lengths(query_rows, passage_rows, self._device)
 
     def _score(self, query_rows: Rows, passage_rows: Rows, lengths: Rows) -> Tensor:
         if not self.packs:

@@ -108,9 +108,13 @@ class FineTuning:
         """Return the sum of the dev metric over this worker's share of the dev queries, and the share's size."""
         dev = self.inputs.data.splits["dev"]
         share = dev.take(np.arange(rank, len(dev.queries), world))
-        scorer = self.inputs.scorer(Scorer(scoring_copy(plain_model(model)), self.inputs.texts))
+        scorer = self.inputs.scorer(self.scorer(model))
         values = dev_values(self.inputs.data, share, scorer, self._measure)
         return float(values.sum()), len(values)
+
+    def scorer(self, model: nn.Module) -> Scorer:
+        """Return the scorer of the dev queries' candidates."""
+        return Scorer(scoring_copy(plain_model(model)), self.inputs.texts)
 
     def facts(self) -> dict[str, Any]:
         dev = self.inputs.data.splits["dev"]

@@ -1,0 +1,27 @@
+"""Scoring pairs of rows with SDNet, in batches of passages with similar numbers of words."""
+
+from typing import cast
+
+from torch import Tensor
+
+from rayrank.models.batches import PairTexts
+from rayrank.models.inference.scorer import Scorer
+from rayrank.models.inference.word_vectors import WordVectors
+from rayrank.models.reranker import Reranker
+from rayrank.models.sdnet import SDNet
+from rayrank.text.ragged import Rows
+
+
+class SdnetScorer(Scorer):
+    """Scores pairs in batches of a budget of words."""
+
+    def __init__(self, model: SDNet, texts: PairTexts, vectors: WordVectors) -> None:
+        # A scorer asks its model only for its encoder, and `_score` for the rest.
+        super().__init__(cast(Reranker, model), texts)
+        self._sdnet, self._vectors, self.packs = model, vectors, False
+
+    def _lengths(self, query_rows: Rows, passage_rows: Rows) -> Rows:
+        return self._vectors.passage_lengths(passage_rows)
+
+    def _score(self, query_rows: Rows, passage_rows: Rows, lengths: Rows) -> Tensor:
+        return self._sdnet(self._vectors.pairs(self._sdnet, query_rows, passage_rows))  # type: ignore[no-any-return]
