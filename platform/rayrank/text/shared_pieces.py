@@ -82,7 +82,7 @@ class SharedPieces:
 
         found = np.zeros(len(texts), np.bool_)
         for word in cut_words:
-            found |= having(np.isin(ids, self._counting(word))) & ~having(np.isin(terms, word.same))
+            found |= having(np.isin(ids, self.counting(word))) & ~having(np.isin(terms, word.same))
         return found
 
     def shared(self, cut_words: Sequence[PieceWord], ids: Ids) -> list[Shared]:
@@ -90,13 +90,14 @@ class SharedPieces:
         words = list(self._words(ids))
         terms = {word.term for word in words}
         found = [
-            Shared(cut, [word for word in words if set(word.ids).intersection(self._counting(cut))])
+            Shared(cut, [word for word in words if set(word.ids).intersection(self.counting(cut))])
             for cut in cut_words
             if terms.isdisjoint(cut.same)
         ]
         return [each for each in found if each.others]
 
-    def _counting(self, word: PieceWord) -> list[int]:
+    def counting(self, word: PieceWord) -> list[int]:
+        """Return the pieces of a word that make another text share it."""
         return [number for number in word.ids if self._counts[number]]
 
     def _words(self, ids: Ids) -> list[PieceWord]:

@@ -9,7 +9,7 @@ from rayrank.text.ragged import Ids, Ragged
 from rayrank.text.shared_pieces import SharedPieces
 
 VOCABULARY = (
-    "[PAD] [UNK] [CLS] [SEP] [MASK] what is a the bog bo ##gue ##ue ##us ##ues ##s ##19 19 cat ##fish fish 2 ##021 ? . -"
+    "[PAD] [UNK] [CLS] [SEP] [MASK] is a the bog bo ##gue ##ue ##us ##ues ##s ##19 19 cat ##fish fish 2 ##021 ? . -"
 ).split()
 
 
