@@ -7,7 +7,7 @@ from rich.text import Text
 
 from rayrank.reports.comparison_table import cut_text, escaped, slice_lines
 from rayrank.reports.cut_words import WITH, WITHOUT, Case, CutWordsReport, SharedWord
-from rayrank.reports.table import MetricsTable
+from rayrank.reports.table import MetricsTable, p_text
 
 
 def queries_table(report: CutWordsReport) -> MetricsTable:
@@ -36,7 +36,7 @@ def cases_table(cases: list[Case], shown: Callable[[str], str] = str) -> Metrics
         [
             shown(case.query), shown("; ".join(f"{each.word}: {' '.join(each.pieces)}" for each in case.words)),
             shown("; ".join(map(_others, case.words))), f"{case.plain_rank:,}", f"{case.rank:,}",
-            f"{case.plain_probability:.3f}", f"{case.probability:.3f}",
+            p_text(case.plain_probability), p_text(case.probability),
         ]
         for case in cases
     ]  # fmt: skip
