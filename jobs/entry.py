@@ -31,7 +31,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--preset", default="demo", help=f"the preset to start from: {', '.join(PRESETS)}")
     options.add_argument(
-        "--dataset", help="demo (the default), or KIND:PATH (beir, msmarco, msmarco-qa, trec, car, irds)"
+        "--dataset", help="demo (the default), or KIND:PATH (beir, msmarco, msmarco-qa, trec, car, irds, mnli)"
     )
     options.add_argument("--storage", default=".rayrank", help="a folder or any fsspec URL; default %(default)s")
     options.add_argument("--config", metavar="FILE", help="YAML with the same keys as --set")

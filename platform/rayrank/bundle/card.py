@@ -184,7 +184,7 @@ def _training(origin: Provenance) -> str:
             f"{name} {value}" for name, value in phase.settings.items() if value is not None and name != "enabled"
         )
         facts = phase.facts
-        best = f"best dev {phase.metric} {facts['dev']:.4f}" if "dev" in facts else ""
+        best = f"best dev {facts.get('dev_metric', phase.metric)} {facts['dev']:.4f}" if "dev" in facts else ""
         done = f" {facts['num_steps']:,} steps, {best}." if best else ""
         lines.append(f"- {_TITLES[phase.name]}: {chosen}.{done}")
     return "\n".join([*lines, "", f"Code revision: `{origin.revision}`."])

@@ -158,7 +158,10 @@ class CandidatesConfig(Section):
 class EncoderConfig(Section):
     """The pre-trained encoder that training starts from."""
 
-    name: str = Field(default=MINILM, description="a hub name, a folder, or package:MODULE/FOLDER")
+    name: str = Field(
+        default=MINILM,
+        description="a hub name, a folder, package:MODULE/FOLDER, or STORAGE/pointwise/KEY/model, a trained model",
+    )
     layers: int | None = Field(default=None, ge=1, description="number of layers kept, from the first on; all if empty")
     dropout: float = Field(default=0.1, ge=0, lt=1)
     fingerprint: str = Field(default="", description="digest of an encoder's folder, filled in when a job starts")

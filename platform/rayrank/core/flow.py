@@ -118,17 +118,16 @@ STAGES: dict[str, Stage] = {
     ),
     "pointwise": Stage(
         (*_MODEL, "pointwise"),
-        lambda config: (*_learns_from(config), *_pretrained(config)),
+        lambda config: (
+            *(pair_inputs(config) if config.pointwise.pairs == "judged" else _learns_from(config)),
+            *_pretrained(config),
+        ),
         "jobs.train_pointwise",
         version=4,
         scores_pairs=True,
     ),
     "noise_report": Stage(
-        ("noise",),
-        lambda config: (*_learns_from(config), NOISE),
-        "jobs.filter_noise",
-        ignores=("noise.run",),
-        version=2,
+        ("noise",), lambda config: (*_learns_from(config), NOISE), "jobs.filter_noise", 2, ignores=("noise.run",)
     ),
     "listwise": Stage(
         (*_MODEL, "listwise", "noise"),

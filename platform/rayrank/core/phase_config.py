@@ -72,6 +72,11 @@ class PointwiseConfig(PhaseConfig):
     """The pointwise phase: is a passage relevant to a query, one pair at a time."""
 
     negatives: int = Field(default=5, ge=1, description="negatives per positive")
+    pairs: Literal["candidates", "judged"] = Field(
+        default="candidates",
+        description="candidates: every relevant passage, with other candidates of its query as negatives; judged: "
+        "every judged pair with its own label, without candidates, as natural language inference needs it",
+    )
 
 
 class NoiseConfig(Section):

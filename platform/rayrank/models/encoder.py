@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
@@ -257,8 +258,10 @@ def _load(config: EncoderConfig, key: str) -> PreTrainedModel:
                 raise ValueError(f"its model type {shape.model_type} is not supported")
             for name in architecture(shape).dropouts:
                 setattr(shape, name, config.dropout)
+            # A model that a training stage has saved (`models/saved.py`) has names of its own.
+            names = {r"^encoder\.base\.": ""} if Path(path, "kind.json").is_file() else None
             base, report = AutoModel.from_pretrained(
-                path, config=shape, output_loading_info=True, dtype=torch.float32
+                path, config=shape, output_loading_info=True, dtype=torch.float32, key_mapping=names
             )  # fmt: skip
     except (OSError, ValueError, TypeError) as error:
         reason = str(error).strip().split("\n")[0].rstrip(".")

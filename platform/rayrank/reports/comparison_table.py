@@ -15,8 +15,12 @@ SHOWN_CHARACTERS = 300
 
 def slice_table(report: ComparisonReport, heading: str, rows: list[Slice]) -> MetricsTable:
     """Return one line for each group of queries."""
-    level = f"[{report.procedure.level:.0%} CI]"
-    header = [heading, "queries", report.run, report.baseline, f"difference {level}", "p", "better", "equal", "worse"]
+    return slice_lines(heading, (report.run, report.baseline), report.procedure.level, rows)
+
+
+def slice_lines(heading: str, names: tuple[str, str], level: float, rows: list[Slice]) -> MetricsTable:
+    """Return one line for each group of queries, from the names of two runs and the level of the intervals."""
+    header = [heading, "queries", *names, f"difference [{level:.0%} CI]", "p", "better", "equal", "worse"]
     lines = [
         [
             row.name, f"{row.num_queries:,}", f"{row.mean:.4f}", f"{row.baseline:.4f}",
@@ -66,34 +70,35 @@ def markdown(report: ComparisonReport) -> str:
 
 
 def _case(report: ComparisonReport, case: Case) -> str:
-    lines = [f"### {_cut(case.query)}\n"]
+    lines = [f"### {cut_text(case.query)}\n"]
     kind = f", type {case.query_type}" if case.query_type else ""
     lines.append(
-        f"Query {_escaped(case.query_id)}{kind}: {report.metric} {case.baseline:.3f} with {report.baseline}, "
+        f"Query {escaped(case.query_id)}{kind}: {report.metric} {case.baseline:.3f} with {report.baseline}, "
         f"{case.value:.3f} with {report.run}.\n"
     )
     if case.relevant:
         ranks = f"{report.baseline}: {_rank(case.baseline_rank)}, {report.run}: {_rank(case.rank)}"
-        lines.append(f"Relevant ({ranks}): {_cut(case.relevant.text)}\n")
+        lines.append(f"Relevant ({ranks}): {cut_text(case.relevant.text)}\n")
     for name, hits in ((report.baseline, case.baseline_top), (report.run, case.top)):
         lines += [f"Top of {name}:\n", *(_hit(number, hit) for number, hit in enumerate(hits, 1)), ""]
     return "\n".join(lines)
 
 
 def _hit(number: int, hit: Hit) -> str:
-    text = _cut(hit.text) if hit.text else "(not in the corpus)"
-    return f"{number}. {'**relevant** ' if hit.is_relevant else ''}{text} ({_escaped(hit.passage_id)})"
+    text = cut_text(hit.text) if hit.text else "(not in the corpus)"
+    return f"{number}. {'**relevant** ' if hit.is_relevant else ''}{text} ({escaped(hit.passage_id)})"
 
 
 def _rank(rank: int) -> str:
     return f"rank {rank}" if rank else "not found"
 
 
-def _cut(text: str) -> str:
+def cut_text(text: str) -> str:
+    """Return a text for Markdown in one line, cut if it is long."""
     text = " ".join(text.split())
-    return _escaped(text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…")
+    return escaped(text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…")
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Return a text that Markdown shows as it is: texts of a corpus may hold HTML, links and marks of headings."""
     return re.sub(r"[\\`*_\[\]<>#|$~!&]|^[+-]|(?<=^\d)[.)]", lambda found: "\\" + found.group(0), text)

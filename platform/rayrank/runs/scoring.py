@@ -88,7 +88,7 @@ class PairScorer(PartitionWorker):
         else:
             torch.cuda.set_per_process_memory_fraction(config.resources.train_gpus or 1.0)
         inputs, self._scorer = load_scorer(model, config, store, device)
-        self._rows = PairLookup(inputs.data.query_ids, inputs.data.passage_ids)
+        self._rows, self._windows = PairLookup(inputs.data.query_ids, inputs.data.passage_ids), inputs.windows
         # Only the layers of an encoder are compiled, and SDNet encodes each text once.
         self._rates, self._is_compiled = list[float](), not flow.reads_pairs(model)
         # Two calls of `make` run at once but share one device thread: while it scores one slice, the other call writes
@@ -104,8 +104,8 @@ class PairScorer(PartitionWorker):
                 f"delete the folder {self._candidates.url} and run again."
             )
         counts = None
-        if self._inputs.windows:
-            passages, counts = self._inputs.windows.of_passages(passages)
+        if self._windows:
+            passages, counts = self._windows.of_passages(passages)
             queries = np.repeat(queries, counts)
         left = item["left"] * len(queries) / max(1, len(found))
         scores, seconds = self._device.submit(self._score, queries, passages, left).result()

@@ -57,7 +57,7 @@ def make_checks(
         return ExportChecks(None, golden, "No calibration: the dataset has no dev split.")
     try:
         run = store.find(flow.run_node(name, config), config)
-        calibration = _calibrate_on_run(run, config, store) if run else _calibrate_on_sample(inputs, model)
+        calibration = calibrate_on_run(run, config, store) if run else _calibrate_on_sample(inputs, model)
     except DatasetError as error:
         return ExportChecks(None, golden, str(error))
     return ExportChecks(calibration, golden, calibration.finding())
@@ -79,7 +79,7 @@ def first_stage_weight(name: str, config: PipelineConfig, store: Store) -> float
     return None
 
 
-def _calibrate_on_run(run: Artifact, config: PipelineConfig, store: Store) -> Calibration:
+def calibrate_on_run(run: Artifact, config: PipelineConfig, store: Store) -> Calibration:
     """Fit the calibration to a run's scores of all dev candidates."""
     judgments = store.require("corpus", config).read_table("judgments.parquet")
     judgments = relevant(judgments.filter(pc.equal(judgments["split"], "dev")), config.dataset.relevant_from)

@@ -35,6 +35,11 @@ def num_ids(tokenizer: "PreTrainedTokenizerFast", inputs: InputConfig) -> int:
     return max(tokenizer.get_vocab().values(), default=-1) + 1 + 2 * inputs.markers
 
 
+def number_of(term: str) -> int:
+    """Return the number of a term, above 0 and the same in every process."""
+    return zlib.crc32(term.encode()) & 0x7FFFFFFF or 1
+
+
 class QueryTerms(NamedTuple):
     """The terms of queries, numbered in each query by their first occurrence."""
 
@@ -174,8 +179,8 @@ class Markers:
         return terms[inverse]
 
     def _term(self, ids: list[int]) -> int:
-        """Return a word's term as a number above 0: equal terms have equal numbers in every process."""
+        """Return the number of a word's term, 0 if it has none."""
         word = word_text([self.pieces[number] for number in ids], self.boundary_mark).lower()
         if not any(map(str.isalnum, word)) or (not self.stop_words and word in STOP_WORDS):
             return 0
-        return zlib.crc32((term(word) if self.stems else word).encode()) & 0x7FFFFFFF or 1
+        return number_of(term(word) if self.stems else word)

@@ -151,6 +151,7 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "pretrain.length": ("80", PRETRAINED),
     "pretrain.masked": ("0.2", PRETRAINED),
     "pointwise.negatives": ("2", MODELS),
+    "pointwise.pairs": ("judged", MODELS),
     "noise.threshold": ("0.5", {"noise_report"} | LISTWISE),
     "noise.run": ("bm25", {"noise_report"} | LISTWISE),
     "listwise.start": ("encoder", LISTWISE),

@@ -16,10 +16,13 @@ from transformers import (
     PreTrainedModel,
 )
 
+from rayrank.core.artifacts import Artifact
 from rayrank.core.config import EncoderConfig, StrmConfig
 from rayrank.core.errors import ConfigError
 from rayrank.models.batches import PaddedBatch
 from rayrank.models.encoder import Encoder, load_encoder
+from rayrank.models.reranker import Reranker
+from rayrank.models.saved import save
 from rayrank.text.words import CONTINUES, STARTS
 
 VOCABULARY = 40
@@ -100,3 +103,14 @@ def test_an_encoder_of_another_architecture_is_refused(tmp_path: Path) -> None:
         ConfigError, match=r"encoder\.name=.* cannot be loaded: its model type gpt2 is not supported; .* such as BERT"
     ):
         load_encoder(config, WORDS)
+
+
+def test_the_encoder_of_a_trained_model_can_start_another_training(tmp_path: Path) -> None:
+    trained = Reranker(Encoder(bert(), WORDS), 2)
+    save(Artifact(str(tmp_path), "pointwise", "key"), trained.encoder.base.config, trained.state_dict(), {"kind": "x"})
+
+    loaded = load_encoder(EncoderConfig(name=str(tmp_path / "pointwise" / "key" / "model")), WORDS)
+
+    assert loaded.state_dict().keys() == trained.encoder.state_dict().keys()
+    for name, weights in trained.encoder.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], weights), name

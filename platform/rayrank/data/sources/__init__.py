@@ -15,6 +15,7 @@ from rayrank.data.sources.beir import Beir
 from rayrank.data.sources.car import Car
 from rayrank.data.sources.irds import Irds
 from rayrank.data.sources.locate import file_digest, listed
+from rayrank.data.sources.mnli import Mnli
 from rayrank.data.sources.msmarco import MsMarco
 from rayrank.data.sources.msmarco_qa import MsMarcoQa
 from rayrank.data.sources.source import Source
@@ -29,6 +30,7 @@ KINDS: dict[str, Callable[[str], Source]] = {
     "trec": Trec,
     "car": Car,
     "irds": Irds,
+    "mnli": Mnli,
 }
 """The kinds of `dataset.source`, written KIND:PATH; `demo` has no path."""
 
@@ -77,8 +79,8 @@ def absolute(source: str) -> str:
 
 
 def _paths(kind: str, path: str) -> list[str]:
-    """Return the files and folders that a source names: several for msmarco-qa, one for any other kind."""
-    return listed(path) if kind == "msmarco-qa" else [path]
+    """Return the files and folders that a source names: several for msmarco-qa and mnli, else one."""
+    return listed(path) if kind in ("msmarco-qa", "mnli") else [path]
 
 
 def fingerprint(source: Source) -> str:

@@ -1,9 +1,10 @@
 """Parsers for the fields of a row; a field that cannot be used raises a BadRow that says why."""
 
+import hashlib
 import json
 from typing import Any
 
-from rayrank.core.records import Judgment
+from rayrank.core.records import Judgment, Passage
 from rayrank.data.sources.lines import BadRow
 
 
@@ -77,3 +78,8 @@ def trec_judgment(line: str, split: str) -> Judgment | None:
     if len(fields) != 4:
         raise BadRow(f"{len(fields)} fields, not query-id, iteration, passage-id, relevance")
     return Judgment(fields[0], fields[2], relevance(fields[3]), split)
+
+
+def passage_of_text(text: str) -> Passage:
+    """Return a passage that has no id of its own: its id is a digest of its text, so that equal passages are one."""
+    return Passage(hashlib.sha256(text.encode()).hexdigest()[:16], text)

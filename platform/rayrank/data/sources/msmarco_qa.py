@@ -1,6 +1,5 @@
 """MS MARCO question answering files, v1.1 and v2.1: one JSON array, or one JSON object per line."""
 
-import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -10,7 +9,7 @@ import fsspec
 
 from rayrank.core.errors import DatasetError
 from rayrank.core.records import Judgment, Malformed, Passage, Query
-from rayrank.data.sources.fields import id_field, json_object, text_field
+from rayrank.data.sources.fields import id_field, json_object, passage_of_text, text_field
 from rayrank.data.sources.json_array import items
 from rayrank.data.sources.lines import BadRow, opened, rows, split_bytes
 from rayrank.data.sources.locate import find_all, listed, named_split
@@ -142,7 +141,7 @@ def _row(row: Any, split: str) -> _Row:
     )
     passages, selected = [], []
     for entry in _entries(row.get("passages")):
-        passage = _passage(text_field(entry, "passage_text"))
+        passage = passage_of_text(text_field(entry, "passage_text"))
         passages.append(passage)
         if _is_selected(entry) and passage.passage_id not in selected:
             selected.append(passage.passage_id)
@@ -169,7 +168,3 @@ def _is_selected(entry: dict[str, Any]) -> bool:
     if mark not in (0, 1, -1):
         raise BadRow(f"the field 'is_selected' is {mark!r}, not 0 or 1")
     return bool(mark == 1)
-
-
-def _passage(text: str) -> Passage:
-    return Passage(hashlib.sha256(text.encode()).hexdigest()[:16], text)

@@ -59,6 +59,15 @@ def collate_pairs(
     return PairGroups(padded, torch.from_numpy(np.argsort(order)).to(device))
 
 
+def collate_inputs(
+    model: nn.Module, inputs: Inputs, query_rows: Rows, passage_rows: Rows
+) -> PackedBatch | PairGroups:  # fmt: skip
+    """Return queries with passages as the model trains on them; a passage of several windows is represented by one."""
+    if inputs.window_choice:
+        passage_rows = inputs.window_choice(query_rows, passage_rows, next(model.parameters()).device)
+    return collate_pairs(model, inputs.texts, query_rows, passage_rows)
+
+
 def pair_logits(model: nn.Module, inputs: PackedBatch | PairGroups) -> Tensor:
     """Return the model's logits in the order of the pairs."""
     if isinstance(inputs, PackedBatch):
@@ -97,12 +106,6 @@ class FineTuning:
     def order(self, count: int, epoch: int) -> Rows:
         """Return the random order of an epoch's examples."""
         return self.generator(epoch, EPOCH_ORDER).permutation(count)
-
-    def collate(self, model: nn.Module, query_rows: Rows, passage_rows: Rows) -> PackedBatch | PairGroups:
-        """Return pairs as the model trains on them; a passage of several windows is represented by one."""
-        if self.inputs.window_choice:
-            passage_rows = self.inputs.window_choice(query_rows, passage_rows, next(model.parameters()).device)
-        return collate_pairs(model, self.inputs.texts, query_rows, passage_rows)
 
     def evaluate(self, model: nn.Module, rank: int = 0, world: int = 1) -> tuple[float, int]:
         """Return the sum of the dev metric over this worker's share of the dev queries, and the share's size."""

@@ -28,6 +28,7 @@ from rayrank.training.draws import draw, draw_by_weight
 from rayrank.training.phases.fine_tuning import (
     FineTuning,
     PairGroups,
+    collate_inputs,
     join_candidates,
     pair_logits,
     pretrained_encoder,
@@ -114,7 +115,7 @@ class Listwise(FineTuning):
         # The loss masks the padding of a list, so its index may be that of any pair.
         pair_indices = np.where(present, present.ravel().cumsum().reshape(present.shape) - 1, 0)
         query_rows = np.repeat(queries, present.sum(1))
-        inputs = self.collate(model, query_rows, passages[present])
+        inputs = collate_inputs(model, self.inputs, query_rows, passages[present])
         return LabelledLists(inputs, to_device_of(model, labels), to_device_of(model, pair_indices))
 
     def loss(self, model: nn.Module, prepared: LabelledLists) -> tuple[Tensor, Tensor]:

@@ -1,33 +1,41 @@
 """Pointwise phase: classifies one pair of query and passage at a time as relevant or not. Settings: `PointwiseConfig`.
 
-Examples: every positive of a training query, each with `pointwise.negatives` of the query's other candidates.
-Loss: cross entropy of the two classes, irrelevant and relevant. Start: the pre-trained encoder and a randomly
-initialised head. Dev metric: `training.metric` of the dev queries' first-stage candidates, ordered by the model.
+Examples: every positive of a training query, each with `pointwise.negatives` of the query's other candidates; or with
+`pointwise.pairs=judged` every judged pair. Loss: cross entropy of the two classes, irrelevant and relevant. Start: the
+pre-trained encoder and a randomly initialised head. Dev metric: `training.metric` of the dev queries' first-stage
+candidates, ordered by the model; with judged pairs, the share of dev pairs that the model classifies correctly.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow.compute as pc
 from torch import Tensor, nn
 
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig, PointwiseConfig, TrainingConfig
+from rayrank.core.errors import DatasetError
+from rayrank.data.ids import PairLookup
 from rayrank.measure.metrics import MRR_10, Measure
 from rayrank.models.batches import PackedBatch
+from rayrank.models.inference.prepare import scoring_copy
+from rayrank.models.inference.scorer import Scorer
 from rayrank.models.reranker import Reranker, relevance_score
 from rayrank.text.ragged import Rows
 from rayrank.training import losses
-from rayrank.training.data import Inputs
-from rayrank.training.draws import draw
+from rayrank.training.data import Inputs, TrainingData, inputs_of
+from rayrank.training.draws import EPOCH_ORDER, draw, generator
 from rayrank.training.phases.fine_tuning import (
     FineTuning,
     PairGroups,
+    collate_inputs,
     join_candidates,
     pair_logits,
     pretrained_encoder,
     to_device_of,
     with_dev_queries,
 )
+from rayrank.training.steps import plain_model
 
 STAGE = "pointwise"
 
@@ -37,10 +45,14 @@ def settings(config: PipelineConfig) -> PointwiseConfig:
     return config.pointwise
 
 
-def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "Pointwise"]:
+def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "LabelledPhase"]:
     """Return the model that a worker starts from and its examples, read from storage."""
-    inputs = with_dev_queries(join_candidates(config, store), config)
-    phase = Pointwise(inputs, config.pointwise, config.training, Measure.of(config))
+    phase: LabelledPhase
+    if config.pointwise.pairs == "judged":
+        phase = JudgedPairs(inputs_of(config, store, {}), config)
+    else:
+        inputs = with_dev_queries(join_candidates(config, store), config)
+        phase = Pointwise(inputs, config.pointwise, config.training, Measure.of(config))
     return Reranker(pretrained_encoder(config, store), num_outputs=2), phase
 
 
@@ -51,7 +63,24 @@ class LabelledPairs(NamedTuple):
     labels: Tensor
 
 
-class Pointwise(FineTuning):
+class PairClassification:
+    """How labelled pairs are collated, and their loss."""
+
+    inputs: Inputs
+
+    def prepare(self, model: nn.Module, examples: Any) -> LabelledPairs:
+        """Return examples collated on the model's device."""
+        queries, passages, labels = examples.T
+        inputs = collate_inputs(model, self.inputs, queries, passages)
+        return LabelledPairs(inputs, to_device_of(model, labels))
+
+    def loss(self, model: nn.Module, prepared: LabelledPairs) -> tuple[Tensor, Tensor]:
+        """Return the loss of the two classes, and the pairs' scores."""
+        logits = pair_logits(model, prepared.inputs)
+        return losses.pointwise(logits, prepared.labels), relevance_score(logits)
+
+
+class Pointwise(PairClassification, FineTuning):
     """Pairs of all training queries, the negatives drawn anew each epoch."""
 
     def __init__(
@@ -76,16 +105,51 @@ class Pointwise(FineTuning):
         columns = [np.concatenate(column) for column in zip(*found, strict=True)]
         return np.stack(columns, axis=1)[self.order(self._num_pairs, epoch)]
 
-    def prepare(self, model: nn.Module, examples: Any) -> LabelledPairs:
-        """Return examples collated on the model's device."""
-        queries, passages, labels = examples.T
-        inputs = self.collate(model, queries, passages)
-        return LabelledPairs(inputs, to_device_of(model, labels))
 
-    def loss(self, model: nn.Module, prepared: LabelledPairs) -> tuple[Tensor, Tensor]:
-        """Return the loss of the two classes, and the pairs' scores."""
-        logits = pair_logits(model, prepared.inputs)
-        return losses.pointwise(logits, prepared.labels), relevance_score(logits)
+class JudgedPairs(PairClassification):
+    """Every judged pair of the training queries, in an order that is drawn anew each epoch."""
+
+    measures_start = False
+
+    def __init__(self, inputs: Inputs, config: PipelineConfig) -> None:
+        self.inputs, self._seed = inputs, config.training.seed
+        self.train, dev = (judged_pairs(inputs.data, split, config.dataset.relevant_from) for split in ("train", "dev"))
+        for split, pairs in (("train", self.train), ("dev", dev)):
+            if len(np.unique(pairs[:, 2])) < 2:
+                raise DatasetError(
+                    f"pointwise.pairs=judged needs judged pairs of both classes, relevant and not, and the split "
+                    f"{split} has none of one: add judgments, or set pointwise.pairs=candidates."
+                )
+        most = config.training.dev_queries or len(dev)
+        self.dev = dev[np.arange(most) * len(dev) // most] if most < len(dev) else dev
+
+    def num_examples(self) -> int:
+        return len(self.train)
+
+    def examples(self, epoch: int) -> Any:
+        """Return an array of (query row, passage row, label), one row per pair."""
+        return self.train[generator(self._seed, STAGE, epoch, EPOCH_ORDER).permutation(len(self.train))]
+
+    def evaluate(self, model: nn.Module, rank: int = 0, world: int = 1) -> tuple[float, int]:
+        """Return the number of correctly classified pairs in this worker's share of dev, and the share's size."""
+        queries, passages, labels = self.dev[rank::world].T
+        score = self.inputs.scorer(Scorer(scoring_copy(plain_model(model)), self.inputs.texts))
+        scores = score(queries, passages)
+        return float(((scores > 0) == (labels == 1)).sum()), len(labels)
+
+    def facts(self) -> dict[str, Any]:
+        return {"dev_metric": "accuracy"}
+
+
+LabelledPhase = Pointwise | JudgedPairs
+
+
+def judged_pairs(data: TrainingData, split: str, relevant_from: int) -> Rows:
+    """Return an array of (query row, passage row, label) of a split's judged pairs, label 1 for relevant ones."""
+    judgments = data.judgments.filter(pc.equal(data.judgments["split"], split))
+    queries, passages = PairLookup(data.query_ids, data.passage_ids)(judgments)
+    labels = judgments["relevance"].to_numpy() >= relevant_from
+    return np.stack([queries, passages, labels.astype(np.int64)], axis=1)
 
 
 def query_pairs(
