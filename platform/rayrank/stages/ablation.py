@@ -198,8 +198,10 @@ def pairs_per_second(configs: Sequence[PipelineConfig], store: Store) -> float |
     rates = []
     for config in configs:
         for node in flow.plan("evaluate", config):
+            if not node.startswith(flow.RUN) or node.endswith(flow.TRAIN):
+                continue
             facts = store.require(node, config).manifest
-            if not node.endswith(flow.TRAIN) and facts.get("score_seconds"):
+            if facts.get("score_seconds"):
                 rates.append(facts["num_candidates"] / facts["score_seconds"] / (facts.get("gpus") or 1))
     return sum(rates) / len(rates) if rates else None
 

@@ -115,7 +115,7 @@ def test_device_seconds_count_a_share_of_a_gpu_as_that_share(tmp_path: Path) -> 
 def test_scoring_speed_is_that_of_a_whole_device(tmp_path: Path) -> None:
     config = apply(PRESETS["demo"]().model_dump(), {"evaluate.run": "pointwise", "evaluate.baseline": ""})
     store, facts = Store(str(tmp_path)), {"num_candidates": 300, "score_seconds": 2.0, "gpus": 0.5}
-    for stage in flow.plan("evaluate", config):
+    for stage in flow.plan("run:pointwise", config):
         store.finish(store.artifact(stage, config), config, 0.0, facts if stage == "run:pointwise" else {}, stage)
 
     assert pairs_per_second([config], store) == pytest.approx(300)
