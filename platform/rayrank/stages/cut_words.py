@@ -101,7 +101,7 @@ def report(config: PipelineConfig, store: Store, options: Options) -> CutWordsRe
     pairs = Pairs(by_query(rows)[1], texts.misleading(rows), ranks, plain_ranks)
     lowered, raised = clearest(pairs, options.top, options.num_cases)
     procedure, curves = Procedure.of(config.evaluate), [_calibration(side, store) for side in sides]
-    cases = _cases(rows.take([*lowered, *raised]), texts, curves, qrels, corpus)
+    cases = _cases(rows.take(pa.array([*lowered, *raised], pa.int64())), texts, curves, qrels, corpus)
     first = cases[: len(lowered)][: options.num_pictures]
     return CutWordsReport(
         flow.title(sides[0].run, config), sides[0].config.strm.form, split, measure.name, options.top,

@@ -30,7 +30,16 @@ def test_an_unknown_kind_or_a_missing_path_lists_the_kinds(source: str) -> None:
         opened(source)
     message = str(caught.value)
     assert repr(source) in message
-    for kind in ("demo", "beir:PATH", "msmarco:PATH", "msmarco-qa:PATH", "trec:PATH", "car:PATH", "irds:NAME", "mnli:PATH"):
+    for kind in (
+        "demo",
+        "beir:PATH",
+        "msmarco:PATH",
+        "msmarco-qa:PATH",
+        "trec:PATH",
+        "car:PATH",
+        "irds:NAME",
+        "mnli:PATH",
+    ):
         assert kind in message
 
 
