@@ -238,7 +238,9 @@ def test_cut_words_are_compared_with_and_without_strm_and_their_attention_is_dra
     pictures = {f"attention-{number}.png" for number in range(1, len(report["attention"]) + 1)}
     assert {path.name for path in folder.iterdir()} == {"report.json", "report.md", *pictures}
     assert all(case["plain_rank"] < case["rank"] for case in report["lowered"])
-    rows = pa.concat_tables([pq.read_table(file) for file in files(storage, "pointwise", report["split"])]).to_pylist()
+    rows = pa.concat_tables(
+        [pq.read_table(file) for file in files(storage, "run:pointwise", report["split"])]
+    ).to_pylist()
     for case in [*report["lowered"], *report["raised"]]:
         scores = [(row["score"], row["passage_id"]) for row in rows if row["query_id"] == case["query_id"]]
         assert sorted(scores, reverse=True)[case["rank"] - 1][1] == case["passage_id"]
