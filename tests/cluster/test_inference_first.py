@@ -45,7 +45,7 @@ def test_a_model_trained_on_inference_starts_the_training_of_a_ranker(
     assert facts["dev_metric"] == "accuracy"
     assert 0 <= facts["dev"] <= 1
     # Neither an index nor candidates are needed.
-    assert {path.name for path in storage.iterdir()} == {"corpus", "pointwise", "logs", "pipeline"}
+    assert {path.name for path in storage.iterdir()} == {"corpus", "pointwise", "logs"}
 
     # No learning: the second model keeps the weights that it starts from.
     second = [*QUICK, "pointwise.max_steps=1", "pointwise.lr=1e-30", f"encoder.name={first / 'model'}"]

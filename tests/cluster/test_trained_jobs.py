@@ -226,7 +226,7 @@ def test_compare_agrees_with_evaluate_and_shows_both_top_lists(measured: Path, r
 
 @pytest.mark.slow
 def test_cut_words_are_compared_with_and_without_strm_and_their_attention_is_drawn(storage: Path, run: Run) -> None:
-    options = ("--run", "pointwise", "--top", "5", "--cases", "4", "--pictures", "2")
+    options = ("--run", "pointwise", "--top", "9", "--cases", "4", "--pictures", "2")
     summary = run("cut_words", storage, *options)
 
     report, folder = summary["report"], Path(str(summary["folder"]))
@@ -234,12 +234,13 @@ def test_cut_words_are_compared_with_and_without_strm_and_their_attention_is_dra
     assert 0 < cut["num_queries"] <= every["num_queries"]
     sharing = report["groups"][0]
     assert sharing["num_pairs"] == sharing["num_lower"] + sharing["num_equal"] + sharing["num_higher"] > 0
-    names = {"report.json", "report.md", *(f"attention-{number}.png" for number in (1, 2))}
-    assert {path.name for path in folder.iterdir()} == names
-    for case in report["lowered"]:
-        assert case["plain_rank"] <= 5 < case["rank"] + 5
-        assert case["rank"] > case["plain_rank"]
-    rows = pa.concat_tables([pq.read_table(file) for file in files(storage, "pointwise", report["split"])]).to_pylist()
+    assert len(report["attention"]) == min(2, len(report["lowered"])) > 0
+    pictures = {f"attention-{number}.png" for number in range(1, len(report["attention"]) + 1)}
+    assert {path.name for path in folder.iterdir()} == {"report.json", "report.md", *pictures}
+    assert all(case["plain_rank"] < case["rank"] for case in report["lowered"])
+    rows = pa.concat_tables(
+        [pq.read_table(file) for file in files(storage, "run:pointwise", report["split"])]
+    ).to_pylist()
     for case in [*report["lowered"], *report["raised"]]:
         scores = [(row["score"], row["passage_id"]) for row in rows if row["query_id"] == case["query_id"]]
         assert sorted(scores, reverse=True)[case["rank"] - 1][1] == case["passage_id"]

@@ -3,10 +3,11 @@
 `explain` merges pieces to words; here the pieces stay apart, because they are what STRM concerns.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rayrank.bundle.explain import attention_weights, copy_sharing_weights
@@ -22,6 +23,11 @@ class PieceAttention(NamedTuple):
     weights: Tensor
     """(layers, heads, query pieces, passage pieces)."""
     score: float
+
+    def mean(self, layers: Literal["last", "mean"]) -> NDArray[np.float32]:
+        """Return the mean over the heads of the last layer, or over those of all layers."""
+        found: NDArray[np.float32] = (self.weights[-1:] if layers == "last" else self.weights).mean((0, 1)).numpy()
+        return found
 
 
 def piece_attention(model: Reranker, texts: PairTexts, query_row: int, passage_row: int) -> PieceAttention:

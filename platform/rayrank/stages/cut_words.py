@@ -1,6 +1,6 @@
 """Cut words: reads the runs of a model with and without STRM, and finds the passages that share pieces with queries."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +46,7 @@ from rayrank.text.shared_pieces import PieceWord, Shared, SharedPieces
 from rayrank.text.words import word_table
 from rayrank.training.data import Inputs, inputs_of, tokenizer_of
 
+Layers = Literal["last", "mean"]
 PAIR = ("query_id", "passage_id")
 SIGMOID = Curve(kind="platt")
 """The probability of a score where no calibration can be fitted."""
@@ -58,7 +59,7 @@ class Options(NamedTuple):
     num_pictures: int
     top: int
     """A passage up to this rank is ranked high."""
-    layers: str
+    layers: Layers
     """`last` for the attention of the last layer, `mean` for the mean of all layers."""
 
 
@@ -100,8 +101,8 @@ def report(config: PipelineConfig, store: Store, options: Options) -> CutWordsRe
     ranks, plain_ranks = (rows[name].to_numpy().astype(np.int64) for name in ("rank", "plain_rank"))
     pairs = Pairs(by_query(rows)[1], texts.misleading(rows), ranks, plain_ranks)
     lowered, raised = clearest(pairs, options.top, options.num_cases)
-    procedure, curves = Procedure.of(config.evaluate), [_calibration(side, store) for side in sides]
-    cases = _cases(rows.take([*lowered, *raised]), texts, curves, qrels, corpus)
+    procedure, curves = Procedure.of(config.evaluate), _calibrations(sides, store)
+    cases = _cases(rows.take(pa.array([*lowered, *raised], pa.int64())), texts, curves, qrels, corpus)
     first = cases[: len(lowered)][: options.num_pictures]
     return CutWordsReport(
         flow.title(sides[0].run, config), sides[0].config.strm.form, split, measure.name, options.top,
@@ -170,13 +171,15 @@ def _joined(runs: list[pa.Table]) -> pa.Table:
     return with_strm.join(plain, ["query_id", "passage_id"], join_type="inner").sort_by(order)
 
 
-def _calibration(side: Side, store: Store) -> Curve:
-    """Return the curve from a run's scores to probabilities, fitted on dev as for an exported model."""
-    run = store.require(flow.run_node(side.run, side.config), side.config)
+def _calibrations(sides: tuple[Side, Side], store: Store) -> list[Curve]:
+    """Return both runs' curves from scores to probabilities, fitted on dev as for an exported model."""
+    runs = [store.require(flow.run_node(side.run, side.config), side.config) for side in sides]
     try:
-        return calibrate_on_run(run, side.config, store) if run.names("dev") else SIGMOID
-    except DatasetError:
-        return SIGMOID
+        if all(run.names("dev") for run in runs):
+            return [calibrate_on_run(run, side.config, store) for run, side in zip(runs, sides, strict=True)]
+    except DatasetError:  # dev has too few queries, or candidates of one kind only
+        pass
+    return [SIGMOID, SIGMOID]
 
 
 def _cases(rows: pa.Table, texts: Texts, curves: list[Curve], qrels: pa.Table, corpus: Artifact) -> list[Case]:
@@ -201,7 +204,7 @@ def _named(shared: Shared) -> SharedWord:
 
 
 def _attention(
-    cases: list[Case], sides: tuple[Side, Side], texts: Texts, layers: str, store: Store
+    cases: list[Case], sides: tuple[Side, Side], texts: Texts, layers: Layers, store: Store
 ) -> list[Attention]:  # fmt: skip
     """Return the attention between the pieces of each case, with both models."""
     pairs = pa.table({name: pa.array([getattr(case, name) for case in cases], pa.string()) for name in PAIR})
@@ -215,17 +218,14 @@ def _attention(
     return [_shown(case, texts, both, layers) for case, *both in zip(cases, *found, strict=True)]
 
 
-def _shown(case: Case, texts: Texts, both: list[PieceAttention], layers: str) -> Attention:
+def _shown(case: Case, texts: Texts, both: list[PieceAttention], layers: Layers) -> Attention:
     shared, read = texts.shared(case.query_id, case.passage_id), both[0].passage
     of_query = [place for each in shared for place in _places(each.word)]
     ids = {number for each in shared for number in texts.finder.counting(each.word)}
     in_words = {place for each in shared for other in each.others for place in _places(other)}
     of_passage = [place for place, number in enumerate(read) if place in in_words and number in ids]
     columns = shown_columns(len(read), of_passage)
-    weights, plain_weights = (
-        (each.weights[-1:] if layers == "last" else each.weights).mean((0, 1)).numpy()[:, columns.start : columns.stop]
-        for each in both
-    )
+    weights, plain_weights = (each.mean(layers)[:, columns.start : columns.stop] for each in both)
     query, passage = (
         [str(texts.tokenizer.convert_ids_to_tokens(number)) for number in ids]
         for ids in (both[0].query, read[columns.start : columns.stop])

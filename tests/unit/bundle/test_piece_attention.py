@@ -6,7 +6,7 @@ import torch
 from transformers import BertConfig, BertModel, BertTokenizer, PreTrainedTokenizerFast
 
 from rayrank.bundle.explain import attention_weights, copy_sharing_weights
-from rayrank.bundle.piece_attention import piece_attention
+from rayrank.bundle.piece_attention import PieceAttention, piece_attention
 from rayrank.core.config import InputConfig, StrmConfig
 from rayrank.models.batches import PairTexts
 from rayrank.models.encoder import Encoder
@@ -76,3 +76,11 @@ def test_with_strm_no_query_piece_attends_to_a_hidden_passage_piece(tokenizer: P
     ]
     assert hidden[0].max() == 0
     assert hidden[1].min() > 0
+
+
+def test_weights_are_averaged_over_the_heads_of_the_last_layer_or_of_all() -> None:
+    # Two layers of two heads, for one query piece and two passage pieces.
+    weights = torch.tensor([[[[0.0, 0.2]], [[0.2, 0.4]]], [[[0.1, 0.1]], [[0.3, 0.7]]]])
+    found = PieceAttention([5], [6, 7], weights, 0.0)
+    assert found.mean("last") == pytest.approx(np.array([[0.2, 0.4]]))
+    assert found.mean("mean") == pytest.approx(np.array([[0.15, 0.35]]))

@@ -27,6 +27,8 @@ WRONG = [
     ("jobs.ablate", ["--compare", "BM25", "BM25"], "names the row BM25 twice"),
     ("jobs.ablate", ["--row", "late: strm.first_laye=2"], "did you mean strm.first_layer"),
     ("jobs.compare", ["--run", "bm25", "--baseline", "candidates"], "--run and --baseline are both bm25"),
+    ("jobs.cut_words", ["--run", "bm25"], "--run bm25 cannot be used: no model ranks it"),
+    ("jobs.cut_words", ["--top", "0"], "--top 0 cannot be used: it must be at least 1"),
     ("jobs.compare", ["--run", "none.trec", "--baseline", "bm25"], "The run none.trec cannot be read"),
     ("jobs.rank", [], "Name the queries to rank: a file with --queries, or a split of the dataset with --split"),
     ("jobs.rank", ["--queries", "a", "--split", "dev"], "--queries and --split exclude each other"),

@@ -1,6 +1,7 @@
 """Passages that share pieces are found in stored runs, with the ranks and scores that the runs have."""
 
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -29,6 +30,10 @@ WITH = {"answer": 2.0, "fish": 1.0, "unread": 0.5, "bogus": -3.0}
 PLAIN = {"bogus": 3.0, "answer": 2.0, "fish": -1.0, "unread": -1.0}
 
 
+JUDGED = [("q1", "answer", 1, "test"), ("q1", "bogus", 0, "test"), ("q2", "fish", 1, "test")]
+OPTIONS = Options(num_cases=5, num_pictures=0, top=2, layers="last")
+
+
 def configured(form: str = "mask") -> PipelineConfig:
     return PipelineConfig(input=InputConfig(length=24, query_length=8, query_type=False), strm=StrmConfig(form=form))
 
@@ -46,11 +51,13 @@ def write_run(store: Store, config: PipelineConfig, scores: dict[str, float]) ->
     store.finish(run, config, time.monotonic(), {}, node)
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    folder = tmp_path_factory.mktemp("tokenizer")
-    BertTokenizer(vocab={piece: row for row, piece in enumerate(VOCABULARY)}).save_pretrained(str(folder))
-    store, config, tokenizer = Store(str(tmp_path_factory.mktemp("storage"))), configured(), load_tokenizer(str(folder))
+def filled(folder: Path, judged: list[tuple[str, str, int, str]]) -> Store:
+    """Return a storage with the texts, the judgments and both runs."""
+    (folder / "tokenizer").mkdir()
+    (folder / "storage").mkdir()
+    BertTokenizer(vocab={piece: row for row, piece in enumerate(VOCABULARY)}).save_pretrained(str(folder / "tokenizer"))
+    store, config = Store(str(folder / "storage")), configured()
+    tokenizer = load_tokenizer(str(folder / "tokenizer"))
     encode = PieceEncoder(tokenizer.backend_tokenizer.to_str(), 64)
     corpus = store.artifact("corpus", config)
     save_tokenizer(tokenizer, corpus)
@@ -59,7 +66,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     texts = list(QUERIES_TEXTS.values())
     queries = [list(QUERIES_TEXTS), ["test"] * 2, [""] * 2, texts, encode(texts)]
     corpus.write_table("queries.parquet", pa.table(dict(zip(QUERIES.names, queries, strict=True)), QUERIES))
-    judgments = [["q1", "q1", "q2"], ["answer", "bogus", "fish"], [1, 0, 1], ["test"] * 3]
+    judgments = [list(column) for column in zip(*judged, strict=True)]
     corpus.write_table("judgments.parquet", pa.table(dict(zip(JUDGMENTS.names, judgments, strict=True)), JUDGMENTS))
     facts = {"shards": ["passages/part.parquet"], "splits": {"test": {"num_judgments": 3, "num_queries": 2}}}
     store.finish(corpus, config, time.monotonic(), facts)
@@ -69,8 +76,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 @pytest.fixture(scope="module")
-def found(store: Store) -> CutWordsReport:
-    return report(configured(), store, Options(num_cases=5, num_pictures=0, top=2, layers="last"))
+def found(tmp_path_factory: pytest.TempPathFactory) -> CutWordsReport:
+    return report(configured(), filled(tmp_path_factory.mktemp("found"), JUDGED), OPTIONS)
 
 
 def test_the_misleading_passage_is_found_with_the_ranks_of_both_runs(found: CutWordsReport) -> None:
@@ -100,6 +107,13 @@ def test_queries_are_measured_as_by_evaluate(found: CutWordsReport) -> None:
     slices = {each.name: each for each in found.queries}
     assert (slices["with cut words"].mean, slices["with cut words"].baseline) == (1.0, 0.5)
     assert (slices["without cut words"].mean, slices["without cut words"].baseline) == (0.5, 0.25)
+
+
+def test_without_a_judged_query_that_has_a_cut_word_the_report_shows_no_cases(tmp_path: Path) -> None:
+    empty = report(configured(), filled(tmp_path, JUDGED[2:]), OPTIONS)
+    assert (empty.lowered, empty.raised, empty.attention) == ([], [], [])
+    assert [each.name for each in empty.queries] == ["all", "without cut words"]
+    assert all(group.num_pairs == 0 for group in empty.groups)
 
 
 def test_a_configuration_without_strm_is_compared_with_the_papers_mask() -> None:
