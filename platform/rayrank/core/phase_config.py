@@ -129,7 +129,7 @@ class TrainDenseConfig(PhaseConfig):
 class SdnetConfig(PhaseConfig):
     """SDNet: layers that match the words of a query and a passage, trained on vectors of a frozen encoder."""
 
-    epochs: int = Field(default=10, ge=1)
+    epochs: int = Field(default=5, ge=1)
     batch_size: int = Field(default=64, ge=1, description="training queries per batch")
     lr: float = Field(default=1e-3, gt=0)
     warmup: float = Field(default=0.0, ge=0, lt=1, description="share of the steps in which the learning rate rises")
