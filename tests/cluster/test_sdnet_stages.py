@@ -1,5 +1,6 @@
 """SDNet on the demo corpus: trained through Ray Train, scored as a run, and interpolated with the first stage."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from rayrank.stages.make import make
 from .conftest import configured
 
 CHANGES = {
-    "sdnet.length": 48, "sdnet.hidden": 8, "sdnet.max_steps": 6, "sdnet.batch_size": 8, "candidates.depth": 4,
+    "sdnet.length": 48, "sdnet.hidden": 8, "sdnet.max_steps": 6, "sdnet.batch_size": 8,
     "runs.sdnet": {"kind": "rerank", "model": "sdnet"},
     "runs.sdnet_fused": {"kind": "interpolate", "of": ["sdnet", "candidates"]},
 }  # fmt: skip
@@ -25,13 +26,14 @@ def rows(run: Artifact, split: str) -> pa.Table:
 
 
 @pytest.mark.slow
-def test_sdnet_is_trained_scored_and_fused_from_an_empty_storage(ray_cluster: None, tmp_path: Path) -> None:
-    config, store = apply(configured().model_dump(), CHANGES), Store(str(tmp_path))
+def test_sdnet_is_trained_on_the_candidates_scores_them_and_is_fused_with_them(trained: Path, tmp_path: Path) -> None:
+    storage = shutil.copytree(trained, tmp_path / "storage")
+    config, store = apply(configured().model_dump(), CHANGES), Store(str(storage))
     made = {node: make(node, config, store) for node in flow.plan("sdnet_fused", config)}
 
-    trained = made["sdnet"].manifest
-    assert trained["num_steps"] == 6
-    assert 0 < trained["dev"] <= 1
+    facts = made["sdnet"].manifest
+    assert facts["num_steps"] == 6
+    assert 0 < facts["dev"] <= 1
     assert "query_types" not in made
     for split in ("dev", "test"):
         found, candidates = rows(made["run:sdnet"], split), rows(made["run:bm25"], split)

@@ -139,7 +139,7 @@ class SdnetConfig(PhaseConfig):
     layers: int | None = Field(
         default=None, ge=1, description="number of the encoder's last layers to mix; all and the embeddings if empty"
     )
-    hidden: int = Field(default=125, ge=1, description="size of an LSTM layer in each direction")
+    hidden: int = Field(default=128, ge=1, description="size of an LSTM layer in each direction")
     signals: int = Field(default=10, ge=1, description="number of the strongest signals that the score is made from")
     negatives: int = Field(default=1, ge=1, description="negatives that each positive is compared with")
 

@@ -182,7 +182,7 @@ def sdnet() -> PipelineConfig:
     encoder's vectors only, no GloVe vectors.
 
     Not given by the paper, and chosen here: batches of 64 queries, 5 epochs with linear decay, one negative for each
-    positive, and the size of the LSTM layers, 125. This preset has not been trained here.
+    positive, and the size of the LSTM layers, 128. This preset has not been trained here.
     """
     name = "bert-large-uncased"
     return PipelineConfig(
