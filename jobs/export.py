@@ -82,16 +82,24 @@ def chosen_model(named: str | None, force: bool, config: PipelineConfig, store: 
     """
     from rayrank.stages.choice import choose
 
-    rankers = flow.rankers(config)
+    rankers = flow.pair_rankers(config)
     if not rankers:
-        raise ConfigError("No model can be exported: the configuration has no run of kind rerank; add one to runs.")
+        raise ConfigError(
+            "No model can be exported: the configuration has no run of kind rerank with model=pointwise or "
+            "model=listwise; add one to runs."
+        )
     if named and named not in rankers:
-        raise ConfigError(f"--model {named} cannot be exported: choose a run of kind rerank: {', '.join(rankers)}.")
+        raise ConfigError(_refusal(f"--model {named}", named, rankers, config))
     choice = choose(config, store)
     if choice is None:
         return named or rankers[-1], None
-    models = {run: next((each for each in _all_read(run, config) if each in rankers), "") for run in choice.comparisons}
+    ranked_by = flow.rankers(config)
+    models = {
+        run: next((each for each in _all_read(run, config) if each in ranked_by), "") for run in choice.comparisons
+    }
     name = named or models.get(choice.name) or rankers[-1]
+    if name not in rankers:
+        raise ConfigError(_refusal(f"{choice.name}, which dev chose,", name, rankers, config))
     compared = [run for run, model in models.items() if model == name]
     if compared and not force and not any(map(choice.is_better, compared)):
         raise ConfigError(
@@ -99,6 +107,13 @@ def chosen_model(named: str | None, force: bool, config: PipelineConfig, store: 
             f"with --force."
         )
     return name, choice
+
+
+def _refusal(subject: str, run: str, rankers: list[str], config: PipelineConfig) -> str:
+    """Return a sentence that refuses to export a run's model."""
+    apart = "the endpoint cannot serve SDNet, which encodes query and passage apart; "
+    reason = apart if run in flow.rankers(config) else ""
+    return f"{subject} cannot be exported: {reason}choose a run of kind rerank with --model: {', '.join(rankers)}."
 
 
 def _all_read(run: str, config: PipelineConfig) -> list[str]:

@@ -31,7 +31,7 @@ settings.load_profile("no deadline")
 SHARING = ("tests/cluster/", "tests/serve/")
 """Folders whose tests share one Ray and run before the other tests."""
 
-TRAINED = ("sweep", "toy_run", "trained_jobs", "training_faults", "training_inputs")
+TRAINED = ("sdnet_stages", "sweep", "toy_run", "trained_jobs", "training_faults", "training_inputs")
 """The files of tests/cluster that share a trained pipeline; the others run in the other process meanwhile."""
 
 

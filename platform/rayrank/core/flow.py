@@ -5,6 +5,7 @@ A node is a stage ("corpus"), a run ("run:drbert"), or a run on the training que
 
 import hashlib
 import json
+from typing import Any
 
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
@@ -250,6 +251,12 @@ def _of_passages(config: PipelineConfig) -> PipelineConfig:
 def rankers(config: PipelineConfig) -> list[str]:
     """Return the runs of kind `rerank`, in the configuration's order."""
     return [name for name, settings in config.runs.items() if settings.kind == "rerank"]
+
+
+def pair_rankers(config: PipelineConfig) -> list[str]:
+    """Return the runs of kind `rerank` whose model reads query and passage as one input."""
+    settings: Any = config.runs
+    return [name for name in rankers(config) if reads_pairs(settings[name].model)]
 
 
 def reads_pairs(stage: str) -> bool:

@@ -134,7 +134,7 @@ class TrainDenseConfig(PhaseConfig):
 class SdnetConfig(PhaseConfig):
     """SDNet: layers that match the words of a query and a passage, trained on vectors of a frozen encoder."""
 
-    epochs: int = Field(default=10, ge=1)
+    epochs: int = Field(default=5, ge=1)
     batch_size: int = Field(default=64, ge=1, description="training queries per batch")
     lr: float = Field(default=1e-3, gt=0)
     warmup: float = Field(default=0.0, ge=0, lt=1, description="share of the steps in which the learning rate rises")
@@ -144,7 +144,7 @@ class SdnetConfig(PhaseConfig):
     layers: int | None = Field(
         default=None, ge=1, description="number of the encoder's last layers to mix; all and the embeddings if empty"
     )
-    hidden: int = Field(default=125, ge=1, description="size of an LSTM layer in each direction")
+    hidden: int = Field(default=128, ge=1, description="size of an LSTM layer in each direction")
     signals: int = Field(default=10, ge=1, description="number of the strongest signals that the score is made from")
     negatives: int = Field(default=1, ge=1, description="negatives that each positive is compared with")
 

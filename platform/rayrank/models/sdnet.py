@@ -160,7 +160,12 @@ class TopSignals(nn.Module):
     def __init__(self, width: int, num_signals: int) -> None:
         super().__init__()
         self.num_signals, self.match = num_signals, nn.Linear(width, width, bias=False)
-        self.score = nn.Sequential(nn.Linear(num_signals, width), nn.ReLU(), nn.Linear(width, 1))
+        first = nn.Linear(num_signals, width)
+        # Large weights, because the outputs of LSTMs, and the shares of single words, are small at first: otherwise all
+        # passages would get nearly the same score, and the loss would stay at 1 for a long time.
+        nn.init.normal_(self.match.weight)
+        nn.init.normal_(first.weight, std=4)
+        self.score = nn.Sequential(first, nn.ReLU(), nn.Linear(width, 1))
 
     def forward(self, summaries: Tensor, passages: Tensor, present: Tensor) -> Tensor:
         """Return one score per pair."""

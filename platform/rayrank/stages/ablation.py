@@ -42,8 +42,8 @@ class RowSpec(NamedTuple):
 
 
 def full_run(config: PipelineConfig) -> str:
-    """Return the run of the full model: the last one in the configuration that a trained model ranks."""
-    if not (names := flow.rankers(config)):
+    """Return the run of the full model: the last one that a trained model ranks, SDNet only if there is no other."""
+    if not (names := flow.pair_rankers(config) or flow.rankers(config)):
         raise ConfigError("The configuration has no run of kind rerank, so there is no model to ablate.")
     return names[-1]
 

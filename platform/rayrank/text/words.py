@@ -40,7 +40,7 @@ def word_table(tokenizer: "PreTrainedTokenizerFast") -> NDArray[np.int8]:
     return table
 
 
-def word_starts(texts: Ragged, table: NDArray[np.int8]) -> NDArray[np.bool_]:
+def starts_of_words(texts: Ragged, table: NDArray[np.int8]) -> NDArray[np.bool_]:
     """Return for each id of the rows whether it begins a word."""
     roles = table[texts.values]
     starts: NDArray[np.bool_] = roles != CONTINUES
@@ -57,7 +57,7 @@ def multi_piece_queries(queries: Ragged, table: NDArray[np.int8]) -> NDArray[np.
 
 def cut_words(queries: Ragged, table: NDArray[np.int8]) -> NDArray[np.int64]:
     """Return how many words of each row of ids have several pieces."""
-    continues = ~word_starts(queries, table)
+    continues = ~starts_of_words(queries, table)
     # A word of several pieces has one second piece, which does not follow a piece that continues a word.
     seconds = continues.copy()
     seconds[1:] &= ~continues[:-1]

@@ -29,9 +29,10 @@ TRAINED_VECTORS = {"trained_embeddings", "run:trained_dense", "run:trained_hybri
 TRAIN_DENSE = {"train_dense"} | TRAINED_VECTORS
 DENSE = {"run:dense", "run:hybrid"}
 VECTORS = {"embeddings"} | DENSE | TRAINED_VECTORS
-SEEDED = {"query_typer"} | PRETRAINED | DEEPCT | DOC2QUERY | TRAIN_DENSE
+SDNET = {"sdnet"}
+SEEDED = {"query_typer"} | PRETRAINED | DEEPCT | DOC2QUERY | TRAIN_DENSE | SDNET
 ENCODER = {"query_typer"} | PRETRAINED | DEEPCT
-CHOSEN = {"evaluate"} | MODELS
+CHOSEN = {"evaluate"} | MODELS | SDNET
 CANDIDATES = {"run:bm25", "run:hybrid"} | TRAIN_DENSE | CHOSEN
 INDEX = {"index"} | CANDIDATES
 ANALYSIS = {"rm3_index", "run:rm3"} | INDEX | DEEPCT_INDEX | DOC2QUERY_INDEX
@@ -119,10 +120,10 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "evaluate.resamples": ("200", EVALUATE),
     "evaluate.test": ("t", EVALUATE),
     "evaluate.seed": ("14", EVALUATE),
-    "encoder.name": ("bert-base-uncased", ENCODER),
-    "encoder.layers": ("3", ENCODER),
+    "encoder.name": ("bert-base-uncased", ENCODER | SDNET),
+    "encoder.layers": ("3", ENCODER | SDNET),
     "encoder.dropout": ("0.2", ENCODER),
-    "encoder.fingerprint": ("abc", ENCODER),
+    "encoder.fingerprint": ("abc", ENCODER | SDNET),
     "strm.form": ("bias", PRETRAINED),
     "strm.representative": ("first", PRETRAINED),
     "strm.first_layer": ("1", PRETRAINED),
@@ -141,10 +142,10 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "query_types.predict": ("trained", {"query_types"} | MODELS),
     "query_types.abbreviation": ("true", {"query_types"} | MODELS),
     "training.seed": ("14", SEEDED),
-    "training.dev_queries": ("7", MODELS | TRAIN_DENSE),
+    "training.dev_queries": ("7", MODELS | TRAIN_DENSE | SDNET),
     "training.evaluations": ("7", SEEDED),
     "training.patience": ("7", SEEDED),
-    "training.metric": ("nDCG@10", MODELS | EVALUATE | TRAIN_DENSE | {"run:hybrid"}),
+    "training.metric": ("nDCG@10", MODELS | EVALUATE | TRAIN_DENSE | SDNET | {"run:hybrid"}),
     "typer.labels": ("labels.txt", {"query_typer"}),
     "typer.fingerprint": ("abc", {"query_typer"}),
     "pretrain.enabled": ("false", PRETRAINED),
@@ -158,6 +159,12 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "listwise.head": ("fresh", LISTWISE),
     "listwise.positives": ("2", LISTWISE),
     "listwise.negatives": ("2", LISTWISE),
+    "sdnet.dropout": ("0.3", SDNET),
+    "sdnet.length": ("80", SDNET),
+    "sdnet.layers": ("3", SDNET),
+    "sdnet.hidden": ("7", SDNET),
+    "sdnet.signals": ("7", SDNET),
+    "sdnet.negatives": ("7", SDNET),
     "dense.encoder": ("bert-base-uncased", VECTORS | TRAIN_DENSE),
     "dense.pooling": ("cls", VECTORS | TRAIN_DENSE),
     "dense.normalize": ("false", VECTORS | TRAIN_DENSE),
@@ -216,6 +223,7 @@ for section, after in (
     ("pretrain", PRETRAINED),
     ("pointwise", MODELS),
     ("listwise", LISTWISE),
+    ("sdnet", SDNET),
     ("train_dense", TRAIN_DENSE),
     ("deepct", DEEPCT),
     ("doc2query", DOC2QUERY),
@@ -338,6 +346,17 @@ def test_a_model_can_rerank_the_run_of_another_model() -> None:
     assert flow.inputs("drbert", config)[-2:] == ("listwise", "run:pointwise")
 
 
+def test_a_run_of_sdnet_depends_on_neither_query_types_nor_strm_nor_the_inputs_of_pairs() -> None:
+    run = "runs.sdnet={kind: rerank, model: sdnet}"
+    config = build("demo", assignments=[run])
+    assert flow.inputs("run:sdnet", config) == ("corpus", "sdnet", "run:bm25")
+    for key in ("query_types.abbreviation", "strm.form", "input.length", "pretrain.lr"):
+        other = build("demo", assignments=[run, f"{key}={CHANGES[key][0]}"])
+        assert flow.key("run:sdnet", other) == flow.key("run:sdnet", config)
+    other = build("demo", assignments=[run, "sdnet.hidden=7"])
+    assert flow.key("run:sdnet", other) != flow.key("run:sdnet", config)
+
+
 def test_training_queries_are_in_the_first_stages_run_but_in_a_separate_run_of_a_ranker() -> None:
     config = build("demo")
     assert flow.run_node("candidates", config, train=True) == "run:bm25"
@@ -371,7 +390,7 @@ class Reordered(RunKind):
         ("runs.mine.kind=bm25", "bm25 is no kind of run: choose one of search,"),
         ("runs.mine.kind=no.such:Kind", "no.such:Kind of a run cannot be imported"),
         ("runs.mine.kind=os:path", "os:path is no kind of run"),
-        ("runs.drbert.model=corpus", "cannot have model=corpus: choose one of pointwise, listwise"),
+        ("runs.drbert.model=corpus", "cannot have model=corpus: choose one of pointwise, listwise, sdnet"),
         ("runs.drbert.of=bm52", "runs.drbert.of=bm52 cannot be used: there is no such run; the runs are candidates,"),
         ("runs.drbert.of=fused", "drbert -> fused -> drbert is a cycle"),
         ("runs.pointwise.model=listwise", "pointwise@train -> listwise -> pointwise@train is a cycle"),

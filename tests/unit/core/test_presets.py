@@ -2,7 +2,7 @@ import pytest
 
 from rayrank.core.config import PipelineConfig, StrmConfig
 from rayrank.core.flow import rankers
-from rayrank.core.presets import PRESETS, demo, markedbert, monobert, paper
+from rayrank.core.presets import PRESETS, demo, markedbert, monobert, paper, sdnet
 
 MSMARCO_TRAIN_JUDGMENTS = 532_761
 
@@ -51,6 +51,16 @@ def test_markedbert_has_the_hyperparameters_of_the_markedbert_paper() -> None:
     pointwise = config.pointwise
     assert (pointwise.epochs, pointwise.batch_size, pointwise.negatives, pointwise.lr) == (2, 32, 1, 3e-6)
     assert not config.pretrain.enabled
+
+
+def test_sdnet_has_the_hyperparameters_of_the_ccnu_paper() -> None:
+    config = sdnet()
+
+    assert config.encoder.name == config.text.tokenizer == "bert-large-uncased"
+    assert (config.sdnet.length, config.sdnet.layers, config.sdnet.signals) == (256, None, 10)
+    assert (config.sdnet.lr, config.sdnet.weight_decay, config.sdnet.dropout) == (1e-3, 0, 0.4)
+    assert config.runs["sdnet_fused"].model_dump()["weight"] == 0.8
+    assert rankers(config) == ["sdnet"]
 
 
 def test_monobert_has_examples_for_400_000_steps_on_ms_marco() -> None:

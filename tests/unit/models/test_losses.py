@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from rayrank.training.losses import listwise, pointwise
+from rayrank.training.losses import hinge, listwise, pointwise
 
 
 def naive_listwise(scores: list[list[float]], labels: list[list[int]]) -> float:
@@ -82,6 +82,13 @@ def test_extreme_scores_in_half_precision_stay_finite() -> None:
     scores = torch.tensor([[60000.0, -60000.0]], dtype=torch.float16)
 
     assert listwise(scores, torch.tensor([[0, 1]])).item() == pytest.approx(119_999, rel=1e-2)
+
+
+def test_the_hinge_loss_is_what_a_positive_lacks_to_be_one_above_its_negatives() -> None:
+    positives, negatives = torch.tensor([[2.0], [0.5]]), torch.tensor([[0.5, 1.5], [1.0, -1.0]])
+
+    # Query 1: 2 - 0.5 is more than 1, 2 - 1.5 lacks 0.5. Query 2: 0.5 - 1 lacks 1.5, 0.5 + 1 is more than 1.
+    assert hinge(positives, negatives).item() == pytest.approx((0 + 0.5 + 1.5 + 0) / 4)
 
 
 def test_the_pointwise_loss_is_the_negative_log_probability_of_the_right_class() -> None:

@@ -9,7 +9,15 @@ from rayrank.core.artifacts import Store
 from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import apply
 from rayrank.core.presets import PRESETS
-from rayrank.stages.ablation import RowSpec, _configured, device_seconds, pairs_per_second, rankers_table, table_one
+from rayrank.stages.ablation import (
+    RowSpec,
+    _configured,
+    device_seconds,
+    full_run,
+    pairs_per_second,
+    rankers_table,
+    table_one,
+)
 
 
 def names(preset: str) -> list[str]:
@@ -24,6 +32,13 @@ def test_the_paper_preset_has_all_rows_of_the_papers_table_and_one_with_bm25_sco
 def test_a_row_that_equals_another_row_is_left_out() -> None:
     assert set(names("paper")) - set(names("minilm")) == {"- STRM", "+ BM25 score"}
     assert names("minilm")[-1] == "+ trained hybrid score"
+
+
+def test_sdnet_is_the_full_model_only_if_there_is_no_other_and_has_a_row_besides() -> None:
+    both = apply(PRESETS["minilm"]().model_dump(), {"runs.sdnet": {"kind": "rerank", "model": "sdnet"}})
+    assert full_run(both) == "drbert"
+    assert [row.name for row in table_one(both)][-2:] == ["+ trained hybrid score", "sdnet"]
+    assert names("sdnet") == ["BM25", "SDNet", "SDNet + BM25"]
 
 
 def test_the_row_of_the_full_model_has_the_title_of_its_run() -> None:

@@ -19,9 +19,11 @@ CONFIG = build("demo", assignments=["evaluate.resamples=200"])
 QUERIES = 30
 
 
-def storage(root: Path, runs: dict[str, float], split: str = "dev", queries: int = QUERIES) -> Store:
+def storage(
+    root: Path, runs: dict[str, float], split: str = "dev", queries: int = QUERIES, config: PipelineConfig = CONFIG
+) -> Store:
     """Return a storage with runs that have the relevant passage first for a share of the queries, else second."""
-    store, config = Store(str(root)), CONFIG
+    store = Store(str(root))
     rows = [(f"q{query:02d}", "a", 1, split) for query in range(queries)]
     table = pa.table([list(column) for column in zip(*rows, strict=True)], schema=JUDGMENTS)
     _finish(store, config, "corpus", "judgments.parquet", table)
@@ -83,6 +85,31 @@ def test_a_model_no_better_than_its_first_stage_is_exported_only_by_force(tmp_pa
 def test_a_model_whose_interpolation_is_better_than_the_first_stage_is_exported(tmp_path: Path) -> None:
     store = storage(tmp_path, {"bm25": 0.5, "drbert": 0.5, "fused": 0.9})
     assert chosen_model("drbert", False, CONFIG, store)[0] == "drbert"
+
+
+SDNET = build(
+    "demo",
+    assignments=[
+        "evaluate.resamples=200",
+        "runs.sdnet={kind: rerank, model: sdnet}",
+        "runs.sdnet_fused={kind: interpolate, of: [sdnet, candidates]}",
+    ],
+)
+
+
+def test_sdnet_is_refused_with_a_sentence_when_it_is_named_and_when_dev_chose_it(tmp_path: Path) -> None:
+    store = storage(tmp_path, {"bm25": 0.2, "drbert": 0.6, "sdnet": 0.3, "sdnet_fused": 0.9}, config=SDNET)
+    reason = "the endpoint cannot serve SDNet, which encodes query and passage apart; choose a run of kind rerank with "
+    with pytest.raises(ConfigError, match=f"--model sdnet cannot be exported: {reason}--model: pointwise, drbert"):
+        chosen_model("sdnet", True, SDNET, store)
+    with pytest.raises(ConfigError, match=f"sdnet_fused, which dev chose, cannot be exported: {reason}"):
+        chosen_model(None, True, SDNET, store)
+    assert chosen_model("drbert", False, SDNET, store)[0] == "drbert"
+
+
+def test_without_another_ranker_than_sdnet_nothing_is_exported(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No model can be exported: the configuration has no run of kind rerank with"):
+        chosen_model(None, True, build("sdnet"), Store(str(tmp_path)))
 
 
 def test_a_model_that_was_never_compared_is_exported(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from rayrank.core.config import MINILM
 from rayrank.models.attention.strm import word_starts
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Ragged
-from rayrank.text.words import ALONE, CONTINUES, STARTS, cut_words, multi_piece_queries, word_table
+from rayrank.text.words import ALONE, CONTINUES, STARTS, cut_words, multi_piece_queries, starts_of_words, word_table
 
 TABLE = np.array([CONTINUES, STARTS, ALONE], np.int8)
 
@@ -95,6 +95,12 @@ def test_some_bytes_of_a_character_continue_a_word():
 def test_a_vocabulary_with_gaps_has_a_row_for_its_last_id():
     tokenizer = Tokenizer(WordLevel({"<unk>": 0, "##a": 7, "a": 3}, "<unk>"))
     assert word_table(PreTrainedTokenizerFast(tokenizer_object=tokenizer))[[3, 7]].tolist() == [STARTS, CONTINUES]
+
+
+def test_words_start_at_rows_after_punctuation_and_where_a_piece_continues_none():
+    rows = [[1, 0, 0, 1, 0], [0, 0], [], [2, 0, 0, 2, 1]]
+    expected = [1, 0, 0, 1, 0, 1, 0, 1, 1, 0, 1, 1]
+    assert starts_of_words(Ragged.of(rows), TABLE).astype(int).tolist() == expected
 
 
 def test_cut_words_are_counted_once_each():

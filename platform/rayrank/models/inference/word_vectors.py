@@ -10,7 +10,7 @@ from rayrank.models.inference.scorer import CPU_TOKENS, length_sorted_batches
 from rayrank.models.sdnet import SDNet, WordPairs, Words
 from rayrank.text.ragged import Ragged, Rows, Windows, join
 from rayrank.text.template import Sequences
-from rayrank.text.words import word_starts
+from rayrank.text.words import starts_of_words
 
 GPU_TOKENS = 16_384
 """Tokens that a GPU encodes at a time: with all layers of BERT-large their states take 1.7 GB."""
@@ -61,7 +61,7 @@ class WordVectors:
         unknown = np.unique(rows[self._counts[rows] == 0])
         if len(unknown):
             pieces = join(self._pieces.take(unknown))
-            self._counts[unknown] = np.maximum(1, _sums(word_starts(pieces, self._words), pieces))
+            self._counts[unknown] = np.maximum(1, _sums(starts_of_words(pieces, self._words), pieces))
         counts: Rows = self._counts[rows]
         return counts
 
@@ -106,10 +106,11 @@ class WordVectors:
         if self._mixes_layers:
             states = model.mix(states)[:, :, None]
         word_of, num_words = self._word_of_positions(pieces, batch.ids.shape[1])
-        index = torch.from_numpy(word_of).to(device)
+        # Counted here, because torch.bincount would wait for the GPU.
+        num_pieces = np.maximum(1, np.bincount(word_of, minlength=num_words + 1)).astype(np.float32)
+        index, counts = (torch.from_numpy(each).to(device, non_blocking=True) for each in (word_of, num_pieces))
         sums = torch.zeros(num_words + 1, *states.shape[2:], device=device)
         sums.index_add_(0, index, states.flatten(0, 1).float())
-        counts = torch.bincount(index, minlength=num_words + 1).clamp(min=1)
         return (sums / counts[:, None, None])[:num_words].half()
 
     def _word_of_positions(self, pieces: Ragged, width: int) -> tuple[Rows, int]:
@@ -117,7 +118,7 @@ class WordVectors:
 
         Special tokens and padding get the number after the last word.
         """
-        starts, lengths = word_starts(pieces, self._words), pieces.lengths()
+        starts, lengths = starts_of_words(pieces, self._words), pieces.lengths()
         own = _sums(starts, pieces)
         num_words = np.maximum(1, own)
         before, own_before = np.cumsum(num_words) - num_words, np.cumsum(own) - own
