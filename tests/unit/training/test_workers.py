@@ -12,7 +12,7 @@ import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from torch import nn
 
-from rayrank.core.config import ListwiseConfig, TrainingConfig
+from rayrank.core.config import ListwiseConfig, PhaseConfig, TrainingConfig
 from rayrank.core.errors import DatasetError
 from rayrank.training.data import Inputs
 from rayrank.training.loop import fit
@@ -20,6 +20,7 @@ from rayrank.training.phases.listwise import Listwise
 
 from .conftest import tiny_model
 from .test_loop import Kept
+from .test_sdnet_phase import model as sdnet_model, phase as sdnet_phase
 
 # The last batch of an epoch has one list, fewer than there are workers.
 CONFIG = ListwiseConfig(epochs=2, batch_size=5, lr=1e-3, negatives=4)
@@ -76,12 +77,22 @@ def _error(inputs: Inputs) -> str:
     return str(raised.value)
 
 
+def _trained_sdnet(inputs: Inputs, wrap: Callable[[nn.Module], nn.Module] = nn.parallel.DistributedDataParallel) -> Any:
+    """The trained weights of SDNet, whose frozen encoder has no gradients to exchange."""
+    model = sdnet_model()
+    fit(
+        wrap(model), sdnet_phase(inputs), PhaseConfig(max_steps=3, batch_size=6, lr=1e-3), training=TrainingConfig(),
+        device=torch.device("cpu"), checkpoint=Kept(), log=lambda line: None,
+    )  # fmt: skip
+    return {name: weights for name, weights in model.state_dict().items() if not name.startswith("encoder.")}
+
+
 def _worker(rank: int, inputs: Inputs, folder: str) -> None:
     # A worker that is left alone in a collective fails after the timeout.
     limit = timedelta(seconds=60)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=limit)
     torch.set_num_threads(1)
-    results = {work.__name__: work(inputs) for work in (_seen, _dev_of_one_query, _error)}
+    results = {work.__name__: work(inputs) for work in (_seen, _dev_of_one_query, _error, _trained_sdnet)}
     torch.save(results, f"{folder}/results-{rank}.pt")
     dist.destroy_process_group()
 
@@ -108,6 +119,16 @@ def test_two_workers_see_the_examples_that_one_sees(inputs: Inputs, on_two_worke
     # The worker without a list in the last batch of an epoch takes the other's, with weight 0.
     assert len(first) + len(second) == len(alone.seen) + 2
     assert len(set(first) & set(second)) == 2
+
+
+def test_two_workers_train_the_sdnet_that_one_trains(inputs: Inputs, on_two_workers: Any) -> None:
+    alone = _trained_sdnet(inputs, wrap=lambda model: model)
+
+    first, second = on_two_workers(_trained_sdnet)
+
+    for name, weights in alone.items():
+        assert torch.equal(first[name], second[name]), name
+        torch.testing.assert_close(first[name], weights, rtol=1e-3, atol=1e-4)
 
 
 def test_checkpoints_change_no_weight(inputs: Inputs) -> None:
