@@ -92,7 +92,7 @@ class NoiseConfig(Section):
 
 
 class ListwiseConfig(PhaseConfig):
-    """The listwise phase: a query's positives compete with its negatives in a softmax over the list."""
+    """The listwise phase: a query's positives compete with its negatives in one list."""
 
     start: Literal["pointwise", "encoder"] = Field(
         default="pointwise", description="the weights that the phase starts from"
@@ -102,6 +102,11 @@ class ListwiseConfig(PhaseConfig):
     )
     positives: int = Field(default=1, ge=1)
     negatives: int = Field(default=5, ge=1)
+    loss: Literal["softmax", "ranknet", "lambda", "listmle"] = Field(
+        default="softmax",
+        description="softmax: each positive against its list, as in the paper; ranknet: pairs; lambda: pairs weighted "
+        "by their effect on nDCG (NDCG-Loss2++); listmle: the order of the grades",
+    )
 
 
 class TrainDenseConfig(PhaseConfig):

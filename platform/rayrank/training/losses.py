@@ -12,19 +12,6 @@ def pointwise(logits: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(logits.float(), labels)
 
 
-def listwise(scores: Tensor, labels: Tensor) -> Tensor:
-    """Mean negative log likelihood of the positives, normalised over their list (formulas 8 and 9).
-
-    `scores` and `labels` are (lists, length); a label is the weight of a positive, 0 for a negative and -1 for padding.
-    Each list counts the same, however many positives it has.
-    """
-    scores = scores.float().masked_fill(labels < 0, -torch.inf)
-    negative_log = torch.logsumexp(scores, dim=1, keepdim=True) - scores
-    gains = labels.clamp(min=0)
-    each = (negative_log.masked_fill(gains == 0, 0) * gains).sum(1) / gains.sum(1)
-    return each.mean()
-
-
 def pretraining(
     mlm_logits: Tensor, labels: Tensor, of_example: Tensor, nsp_logits: Tensor, nsp_labels: Tensor
 ) -> Tensor:

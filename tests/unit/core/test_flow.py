@@ -159,6 +159,7 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "listwise.head": ("fresh", LISTWISE),
     "listwise.positives": ("2", LISTWISE),
     "listwise.negatives": ("2", LISTWISE),
+    "listwise.loss": ("lambda", LISTWISE),
     "sdnet.dropout": ("0.3", SDNET),
     "sdnet.length": ("80", SDNET),
     "sdnet.layers": ("3", SDNET),

@@ -24,7 +24,7 @@ from rayrank.models.pretraining import build
 from rayrank.models.reranker import relevance_score
 from rayrank.models.saved import load_reranker, save
 from rayrank.text.words import STARTS, word_table
-from rayrank.training import losses
+from rayrank.training import list_losses
 from tests.unit.models.conftest import CPU, GPU
 from tests.unit.models.encoder_kinds import FORMS, LENGTH, OFF, ROWS, Saved
 
@@ -153,7 +153,7 @@ def test_listwise_steps_reach_every_weight_and_lower_the_loss(saved: Saved, form
     before, history = {name: weight.clone() for name, weight in model.state_dict().items()}, []
     for _ in range(4):
         optimizer.zero_grad()
-        loss = losses.listwise(relevance_score(model(batch)).view(2, 3), labels)
+        loss = list_losses.softmax(relevance_score(model(batch)).view(2, 3), labels)
         loss.backward()
         # Distributed training waits for the gradient of every weight.
         assert all(weight.grad is not None for weight in model.parameters())

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from rayrank.training.losses import hinge, listwise, pointwise
+from rayrank.training.list_losses import softmax as listwise
+from rayrank.training.losses import hinge, pointwise
 
 
 def naive_listwise(scores: list[list[float]], labels: list[list[int]]) -> float:

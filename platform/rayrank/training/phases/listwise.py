@@ -1,7 +1,8 @@
 """Listwise phase: trains the model to score a query's positives above its negatives. Settings: `ListwiseConfig`.
 
 Examples: one list per training query, drawn anew each epoch from its relevant passages and from the other candidates
-that the noise filter keeps. Loss: negative log likelihood of the positives within their list. Start: the pointwise
+that the noise filter keeps. Loss: that of `listwise.loss`, by default the negative log likelihood of the positives
+within their list. Start: the pointwise
 model with one output instead of two, or an encoder with a randomly initialised head (`listwise.start`,
 `listwise.head`). Dev metric: `training.metric` of the dev queries' first-stage candidates, ordered by the model.
 """
@@ -22,9 +23,9 @@ from rayrank.models.reranker import Reranker, listwise_head, relevance_score
 from rayrank.models.saved import load_reranker
 from rayrank.scores.noise_filter import removed
 from rayrank.text.ragged import Rows
-from rayrank.training import losses
 from rayrank.training.data import Inputs, read_candidates
 from rayrank.training.draws import draw, draw_by_weight
+from rayrank.training.list_losses import LOSSES
 from rayrank.training.phases.fine_tuning import (
     FineTuning,
     PairGroups,
@@ -122,7 +123,7 @@ class Listwise(FineTuning):
         """Return the loss of the lists, and the pairs' scores."""
         scores = relevance_score(pair_logits(model, prepared.inputs)).float()
         lists = scores.index_select(0, prepared.pair_indices.flatten()).view(prepared.pair_indices.shape)
-        return losses.listwise(lists, prepared.labels), scores
+        return LOSSES[self._config.loss](lists, prepared.labels), scores
 
 
 def query_list(
