@@ -1,6 +1,6 @@
 """Make a set of long documents from MedQuAD: all answers about one disease, one after another, are one document.
 
-The folder has BEIR's form. A query's relevant documents are those that contain one of its answers.
+The folder has BEIR's form. A query's relevant document is that of its disease.
 
   python -m benchmarks.long_documents --data DIR --output NEW
 """
@@ -69,4 +69,6 @@ if __name__ == "__main__":
     options.add_argument("--data", type=Path, required=True, metavar="DIR", help="MedQuAD in BEIR's form")
     options.add_argument("--output", type=Path, required=True, metavar="NEW", help="a new folder for the set")
     arguments = options.parse_args()
+    if arguments.output.exists():
+        options.error(f"--output {arguments.output} exists: name a new folder")
     print(join(arguments.data, arguments.output))

@@ -32,9 +32,11 @@ class Parts(NamedTuple):
     def best(self, scores: Sequence[float | None]) -> list[int | None]:
         """Return each document's part with the highest score; None if none of its parts has a score."""
         found: list[int | None] = []
-        for place in range(len(self.counts)):
-            scored = [part for part in self.expand([place]) if scores[part] is not None]
+        begin = 0
+        for count in self.counts:
+            scored = [part for part in range(begin, begin + count) if scores[part] is not None]
             found.append(max(scored, key=lambda part: scores[part] or 0.0, default=None))
+            begin += count
         return found
 
 
@@ -67,10 +69,11 @@ class LongDocuments:
 
     def spans(self, texts: Sequence[str], parts: Parts, best: list[int | None]) -> dict[int, tuple[int, int]]:
         """Return the characters from the first to after the last of the best window, for documents with several."""
+        chosen = {place: part for place, part in enumerate(best) if part is not None and parts.counts[place] > 1}
         found = {}
-        for place, part in enumerate(best):
-            if part is not None and parts.counts[place] > 1:
-                offsets = self.encode.with_offsets(texts[place]).offsets
-                last = parts.starts[part] + len(parts.pieces[part]) - 1
-                found[place] = offsets[parts.starts[part]][0], offsets[last][1]
+        for place, encoding in zip(
+            chosen, self.encode.batch_with_offsets([texts[each] for each in chosen]), strict=True
+        ):
+            start, part = parts.starts[chosen[place]], parts.pieces[chosen[place]]
+            found[place] = encoding.offsets[start][0], encoding.offsets[start + len(part) - 1][1]
         return found

@@ -95,10 +95,13 @@ class ServedModel:
         self._num_explaining += 1
         try:
             with self._active():
+                start, end = 0, len(passage)
                 if self._long.in_windows:
                     answer = await self._rerank(Ask(query, [passage], query_type))
-                    passage = passage[slice(*answer.windows.get(0, (0, None)))]
-                return await work(self._explainer, explain, self._explained, query, passage, query_type)
+                    start, end = answer.windows.get(0, (start, end))
+                part = passage[start:end]
+                found = await work(self._explainer, explain, self._explained, query, part, query_type)
+                return found if part == passage else _in_whole(found, start, end)
         finally:
             self._num_explaining -= 1
 
@@ -154,6 +157,10 @@ class ServedModel:
         priority = None if deadline is None else inputs.parts.expand(first_stage_order(ask))
         scored = await self._batcher(inputs.pairs, inputs.lengths, deadline, priority)
         best = inputs.parts.best(scored.scores)
+        windows: dict[int, tuple[int, int]] = {}
+        if self._long.in_windows:
+            spans = partial(self._long.spans, ask.passages, inputs.parts, best)
+            windows = await loop.run_in_executor(self._tokenisers, spans)
         logits = [None if part is None else scored.scores[part] for part in best]
         places = [place for place, logit in enumerate(logits) if logit is not None]
         probabilities: list[float | None] = [None] * len(logits)
@@ -167,7 +174,7 @@ class ServedModel:
                 length for length, score in zip(inputs.lengths, scored.scores, strict=True) if score is not None
             ),
             cut=inputs.cut,
-            windows=await loop.run_in_executor(self._tokenisers, self._long.spans, ask.passages, inputs.parts, best),
+            windows=windows,
             query_type=inputs.query_type,
             partial=None in scored.scores,
             model=self.config.name,
@@ -180,12 +187,13 @@ class ServedModel:
         prefix = self._template.prefixes(Ragged.of([query]), Ragged.of(types) if types else None)[0]
         parts = self._long.parts(self._pieces(ask.passages))
         texts, rows = self._texts([prefix], parts.pieces), np.arange(len(parts.pieces))
-        # Markers may cut off the end of a window; the next window has it.
-        cut = parts.cut if self._long.in_windows else np.flatnonzero(texts.is_truncated(np.zeros_like(rows), rows))
+        # The last part of a document ends where the document ends. Markers or a long query type may cut it off.
+        last = np.cumsum(parts.counts) - 1
+        cut = {*parts.cut, *np.flatnonzero(texts.is_truncated(np.zeros_like(last), last)).tolist()}
         return Inputs(
             pairs=[(prefix, ids) for ids in parts.pieces],
             lengths=texts.lengths(np.zeros_like(rows), rows).tolist(),
-            cut=list(map(int, cut)),
+            cut=sorted(cut),
             parts=parts,
             query_type=query_type,
         )
@@ -240,3 +248,14 @@ class ServedModel:
         calibration = self._exported.calibration
         found: list[float] = (expit(values) if calibration is None else calibration.apply(values)).tolist()
         return found
+
+
+def _in_whole(explanation: dict[str, Any], start: int, end: int) -> dict[str, Any]:
+    """Return the explanation of a window with the positions of its pieces counted in the whole passage."""
+    pieces = [
+        {**piece, "start": piece["start"] + start, "end": piece["end"] + start}
+        if piece["segment"] == "document"
+        else piece
+        for piece in explanation["pieces"]
+    ]
+    return {**explanation, "pieces": pieces, "window": {"start": start, "end": end}}

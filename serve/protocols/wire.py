@@ -83,7 +83,7 @@ def cut_warnings(cut: Sequence[int], field: str) -> list[str] | None:
         return None
     more = len(cut) - MAX_LISTED
     places = ", ".join(map(str, cut[:MAX_LISTED])) + (f" and {more} more" if more > 0 else "")
-    return [f"{field} {places}: longer than the model's maximum input; the ends were truncated."]
+    return [f"{field} {places}: longer than what the model reads; the ends were not read."]
 
 
 class Usage(BaseModel):

@@ -48,7 +48,7 @@ def test_cohere_warns_of_truncated_documents(server: str) -> None:
     client = cohere.ClientV2("a key", base_url=server)
     answer = client.rerank(model="any", query=QUERY, documents=[TEXTS[0], "whales " * 10_000])
     assert len(answer.results) == 2
-    assert answer.meta.warnings == ["documents 1: longer than the model's maximum input; the ends were truncated."]
+    assert answer.meta.warnings == ["documents 1: longer than what the model reads; the ends were not read."]
 
 
 def test_cohere_raises_its_own_errors(server: str) -> None:

@@ -8,7 +8,7 @@ import yaml
 from rayrank.bundle.export import Settings
 from rayrank.bundle.provenance import Provenance
 from rayrank.bundle.sequence_classification import HEADS
-from rayrank.core.config import MINILM
+from rayrank.core.config import MINILM, InputConfig
 from rayrank.core.languages import ENGLISH
 from rayrank.core.pretrained import is_hub_name
 from rayrank.measure.significance import Comparison, Interval
@@ -96,8 +96,8 @@ def _input(origin: Provenance, settings: Settings) -> str:
     )
     text = (
         f"`{shape}`, at most {settings.input.length} word pieces, of which the query has at most "
-        f"{settings.input.query_length}; the end of a longer passage is cut off. Token types, if the "
-        f"encoder has them, are 1 for the passage and 0 before it."
+        f"{settings.input.query_length}; {_long_passages(settings.input)}. Token types, if the encoder has them, are 1 "
+        f"for the passage and 0 before it."
     )
     if settings.input.markers:
         text += (
@@ -114,6 +114,15 @@ def _input(origin: Provenance, settings: Settings) -> str:
         else ""
     )
     return f"{text}\n\nThe type is plain text. Types seen in training: {known}.{came}"
+
+
+def _long_passages(inputs: InputConfig) -> str:
+    if inputs.long_passages == "cut":
+        return "the end of a longer passage is cut off"
+    return (
+        f"a longer passage is read in up to {inputs.max_windows} windows of {inputs.pieces_of_window()} word pieces, "
+        f"one every {inputs.stride()}, and has the score of its best window; other libraries read only its beginning"
+    )
 
 
 def _prediction(num_queries: int, settings: Settings) -> str:

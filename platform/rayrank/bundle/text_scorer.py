@@ -37,7 +37,7 @@ def score(
 ) -> NDArray[np.float32]:  # fmt: skip
     """Return the score of each (query, passage); `types` is required if the model was trained with query types."""
     size, encode = _num_tokenised_at_once(bundle, len(queries)), _piece_encoder(bundle)
-    template = Template.of(bundle.tokenizer, bundle.settings.input)
+    template, words = Template.of(bundle.tokenizer, bundle.settings.input), word_table(bundle.tokenizer)
 
     def tokenised(start: int) -> PairTexts:
         part = slice(start, start + size)
@@ -45,7 +45,7 @@ def score(
         texts = pair_texts(bundle, queries[part], passages[part], kinds, encode, template)
         if bundle.settings.input.long_passages == "cut":
             return texts
-        windows = PassageWindows.of(texts.passages, bundle.settings.input, word_table(bundle.tokenizer))
+        windows = PassageWindows.of(texts.passages, bundle.settings.input, words)
         counts.append(np.diff(windows.first))
         return PairTexts(
             texts.prefixes.take(np.repeat(np.arange(len(texts.prefixes)), counts[-1])), windows.windows, template

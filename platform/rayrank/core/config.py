@@ -285,6 +285,7 @@ class PipelineConfig(Section):
                 f"input.query_length={self.input.query_length} leaves no room for a passage in "
                 f"input.length={self.input.length}: lower input.query_length or raise input.length"
             )
+        self.input.check_windows()
         return self
 
     @model_validator(mode="after")

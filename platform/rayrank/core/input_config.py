@@ -45,6 +45,21 @@ class InputConfig(Section):
         fitting = self.length - self.query_length - 3 - (PIECES_OF_A_TYPE if self.query_type else 0)
         return min(self.window_length or fitting, fitting)
 
+    def check_windows(self) -> None:
+        """Raise ValueError for windows that do not fit or leave text between them."""
+        if self.long_passages == "cut":
+            return
+        if self.window_length and self.window_length > self.pieces_of_window():
+            raise ValueError(
+                f"input.window_length={self.window_length} does not fit beside a query of full length: lower it to "
+                f"{self.pieces_of_window()}, or raise input.length"
+            )
+        if self.stride() > self.pieces_of_window():
+            raise ValueError(
+                f"input.window_stride={self.stride()} leaves out text between windows of {self.pieces_of_window()} "
+                f"word pieces: lower input.window_stride"
+            )
+
     def stride(self) -> int:
         """Return how many pieces after a window the next one starts."""
         return self.window_stride or max(1, self.pieces_of_window() // 2)

@@ -145,7 +145,7 @@ class SdnetConfig(PhaseConfig):
     warmup: float = Field(default=0.0, ge=0, lt=1, description="share of the steps in which the learning rate rises")
     weight_decay: float = Field(default=0.0, ge=0)
     dropout: float = Field(default=0.4, ge=0, lt=1)
-    length: int = Field(default=256, ge=16, description="maximum number of word pieces of a query or passage")
+    length: int = Field(default=256, ge=16, description="word pieces of an input, `[CLS]` and `[SEP]` included")
     layers: int | None = Field(
         default=None, ge=1, description="number of the encoder's last layers to mix; all and the embeddings if empty"
     )

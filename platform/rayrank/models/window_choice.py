@@ -47,7 +47,7 @@ class WindowChoice:
         is_shared = keys[place] == wanted
         # A piece that a window has several times counts once.
         shared = torch.unique(window[is_shared] << 32 | place[is_shared])
-        scores = torch.zeros(len(window_rows), device=device)
+        scores = torch.zeros(len(window_rows), dtype=torch.int64, device=device)
         return scores.index_add_(0, shared >> 32, weights[shared & 0xFFFFFFFF])
 
     def _on(self, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -57,6 +57,8 @@ class WindowChoice:
             rows, places = query_places(prefixes, template.sep_id, template.has_type)
             keys = np.unique(rows << 32 | prefixes.values[places].astype(np.int64))
             counts = np.bincount(self.texts.passages.values, minlength=int((keys & 0xFFFFFFFF).max(initial=0)) + 1)
-            weights = np.log1p(counts.sum() / np.maximum(counts, 1))[keys & 0xFFFFFFFF].astype(np.float32)
+            rarity = np.log1p(counts.sum() / np.maximum(counts, 1))[keys & 0xFFFFFFFF]
+            # Whole numbers, because a GPU adds floats in any order, and windows with the same pieces must be equal.
+            weights = np.rint(rarity * 2**16).astype(np.int64)
             self._copies[device] = torch.from_numpy(keys).to(device), torch.from_numpy(weights).to(device)
         return self._copies[device]

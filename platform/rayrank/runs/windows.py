@@ -13,6 +13,7 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.records import CANDIDATES
 from rayrank.core.run_kinds import RunInMaking, RunKind, RunSettings
+from rayrank.data.rows import by_query
 from rayrank.measure.metrics import JudgedRows, Measure, parse
 from rayrank.scores.interpolation import Weights, WeightSearch
 from rayrank.scores.union import Values
@@ -43,11 +44,10 @@ class WindowRun(RunKind):
     Settings = WindowSettings
 
     def inputs(self, settings: WindowSettings, config: PipelineConfig) -> tuple[str, ...]:
-        _, source, _ = flow.run_named(settings.of, config)
-        if source.kind != "rerank" or config.input.long_passages != "windows":
+        if settings.of not in flow.pair_rankers(config) or config.input.long_passages != "windows":
             raise ConfigError(
-                f"A run of kind windows cannot be made of {settings.of}: name a run of kind rerank, and set "
-                f"input.long_passages=windows."
+                f"A run of kind windows cannot be made of {settings.of}: name a run of kind rerank with "
+                f"model=pointwise or model=listwise, and set input.long_passages=windows."
             )
         return ("corpus",)
 
@@ -58,23 +58,31 @@ class WindowRun(RunKind):
     def make(self, run: RunInMaking) -> dict[str, Any]:
         weights: Weights = ()
         own: dict[str, Weights] = {}
+        search = _search(run) if run.settings.score == "top" else None
         if run.settings.score == "top":
-            search = _search(run)
             weights = search.best() if search else (1.0, *[0.0] * (run.settings.windows - 1))
             own = search.cross_fitted() if search else {}
         for split in run.splits:
-            rows = _read(run, split)
-            run.write(split, _scored(rows, run.settings, weights, own if split == TUNED_ON else {}))
-        if not weights:
-            return {}
-        shares = ", ".join(f"{weight:.2f}" for weight in weights)
-        return {"weights": list(weights), "findings": [f"{run.name}: the weights of the best windows are {shares}"]}
+            for name in _files(run, split):
+                rows = run.source(run.settings.of).read_table(name)
+                scored = _scored(rows, run.settings, weights, own if split == TUNED_ON else {})
+                run.artifact.write_table(name.removeprefix(f"{WINDOWS}/"), scored)
+        return {"weights": list(weights), "findings": [_finding(run, weights, search)]} if weights else {}
+
+
+def _finding(run: RunInMaking, weights: Weights, search: WeightSearch | None) -> str:
+    if search is None:
+        return f"{run.name}: the best window alone, since no {TUNED_ON} candidates exist to tune weights on"
+    shares = ", ".join(f"{weight:.2f}" for weight in weights)
+    best = f"{run.config.training.metric} {search.mean(weights):.4f}"
+    return f"{run.name}: the weights of the best windows are {shares}, the best on {TUNED_ON}: {best}"
 
 
 def _search(run: RunInMaking) -> WeightSearch | None:
     """Return the search for the weights of the best windows on dev; None if the run has no rows there."""
-    if TUNED_ON not in run.splits or not len(rows := _read(run, TUNED_ON)):
+    if TUNED_ON not in run.splits or not (files := _files(run, TUNED_ON)):
         return None
+    rows = pa.concat_tables([run.source(run.settings.of).read_table(name) for name in files])
     judgments = run.store.require("corpus", run.config).read_table("judgments.parquet")
     measure, best = Measure.of(run.config), _best(rows, run.settings.windows)
     judged = JudgedRows(judgments.filter(pc.equal(judgments["split"], TUNED_ON)), rows, measure.relevant_from)
@@ -86,14 +94,14 @@ def _search(run: RunInMaking) -> WeightSearch | None:
     return WeightSearch(judged.query_ids, run.settings.windows, measured)
 
 
-def _read(run: RunInMaking, split: str) -> pa.Table:
-    source = run.source(run.settings.of)
-    return pa.concat_tables([source.read_table(name) for name in source.names(f"{WINDOWS}/{split}")])
+def _files(run: RunInMaking, split: str) -> list[str]:
+    return run.source(run.settings.of).names(f"{WINDOWS}/{split}")
 
 
 def _scored(rows: pa.Table, settings: WindowSettings, weights: Weights, own: dict[str, Weights]) -> pa.Table:
     if settings.score == "top":
-        of_row = np.array([own.get(query_id, weights) for query_id in rows["query_id"].to_pylist()])
+        query_ids, of_query = by_query(rows)
+        of_row = np.array([own.get(query_id, weights) for query_id in query_ids]).reshape(-1, len(weights))[of_query]
         scores = (_best(rows, settings.windows) * of_row).sum(1).astype(np.float32)
     else:
         scores = aggregate(*_windows(rows), settings.score)

@@ -25,10 +25,10 @@ TRAINED = ("pretrain", "pointwise", "listwise", "sdnet")
 Other stages, and scoring held-out splits, do not count."""
 
 
-BERT = {"pretrain.enabled": False, "input.query_type": False, "strm.form": "off"}
+BERT = {"pretrain.enabled": False, "input.query_type": False, "input.markers": 0, "strm.form": "off"}
 """The settings that make the pointwise model a plain BERT re-ranker, monoBERT."""
 
-MONOBERT = "monoBERT"
+MONOBERT, MARKEDBERT = "monoBERT", "MarkedBERT"
 FIRST_STAGES = ("bm25", "deepct", "hybrid")
 """The first stages in the table of rankers, besides the one whose candidates are re-ranked."""
 
@@ -95,15 +95,19 @@ def rankers_table(config: PipelineConfig) -> list[RowSpec]:
     stages = dict.fromkeys(name for name in (*FIRST_STAGES, first) if name in config.runs)
     sdnet = {"runs.sdnet": {"kind": "rerank", "model": "sdnet"}}
     fused = {**sdnet, "runs.sdnet_fused": {"kind": "interpolate", "of": ["sdnet", CANDIDATES]}}
-    return [
+    # A query of full length has at most so many terms.
+    markers = {"input.markers": config.input.markers or config.input.query_length}
+    rows = [
         *(RowSpec(flow.title(name, config), {}, name) for name in stages),
         RowSpec(MONOBERT, BERT, plain[0]),
-        # The query terms that fit into input.query_length, at most.
-        RowSpec("MarkedBERT", {**BERT, "input.markers": config.input.markers or config.input.query_length}, plain[0]),
+        RowSpec(MARKEDBERT, {**BERT, **markers}, plain[0]),
         RowSpec("SDNet", sdnet, "sdnet"),
-        RowSpec(f"SDNet + {flow.title(first, config)} score", fused, "sdnet_fused"),
-        RowSpec(flow.title(full, config), {}, full),
     ]
+    if flow.run_named(first, config)[2].has_scores:
+        rows.append(RowSpec(f"SDNet + {flow.title(first, config)} score", fused, "sdnet_fused"))
+    if flow.title(full, config) not in [row.name for row in rows]:
+        rows.append(RowSpec(flow.title(full, config), {}, full))
+    return rows
 
 
 def _combined_title(name: str, config: PipelineConfig, full: str) -> str:
@@ -194,15 +198,21 @@ def device_seconds(configs: Sequence[PipelineConfig], store: Store) -> float:
 
 
 def pairs_per_second(configs: Sequence[PipelineConfig], store: Store) -> float | None:
-    """Return how many pairs a second of a device scores, as a mean over seeds; None for a row without a model."""
+    """Return how many candidates a second of a device scores with all models of a row, as a mean over seeds.
+
+    None for a row without a model. A passage of several windows counts once.
+    """
     rates = []
     for config in configs:
+        seconds = 0.0
         for node in flow.plan("evaluate", config):
             if not node.startswith(flow.RUN) or node.endswith(flow.TRAIN):
                 continue
             facts = store.require(node, config).manifest
             if facts.get("score_seconds"):
-                rates.append(facts["num_candidates"] / facts["score_seconds"] / (facts.get("gpus") or 1))
+                seconds += facts["score_seconds"] * (facts.get("gpus") or 1) / facts["num_candidates"]
+        if seconds:
+            rates.append(1 / seconds)
     return sum(rates) / len(rates) if rates else None
 
 

@@ -55,11 +55,14 @@ def finding(found: dict[str, Cut], inputs: InputConfig) -> list[str]:
     cut = {split: each for split, each in found.items() if each.num_cut}
     shares = ", ".join(f"{each.num_cut / each.num_pairs:.1%} of {split}'s" for split, each in cut.items())
     in_windows = inputs.long_passages == "windows"
+    more = {"max_windows": 2 * inputs.max_windows} if in_windows else {"long_passages": "windows"}
+    reach = inputs.model_copy(update=more).pieces_read()
     limit = f"input.max_windows={inputs.max_windows}" if in_windows else f"input.length={inputs.length}"
-    remedy = f"set input.max_windows={2 * inputs.max_windows}" if in_windows else "set input.long_passages=windows"
+    remedy = " ".join(f"input.{name}={value}" for name, value in more.items())
     return [
         f"{limit} cuts off the end of {shares} relevant passages; {unread:.1%} of the text of all relevant passages is "
-        f"never read{', not counting markers' if inputs.markers else ''}; to read more of it, {remedy}"
+        f"never read{', not counting markers' if inputs.markers else ''}; to read more of it, set {remedy} and "
+        f"text.passage_pieces={reach}"
     ]
 
 

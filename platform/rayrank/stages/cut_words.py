@@ -41,7 +41,7 @@ from rayrank.stages.ablation import full_run
 from rayrank.stages.comparison import Side
 from rayrank.stages.export_checks import calibrate_on_run
 from rayrank.stages.graph import make_all
-from rayrank.text.ragged import Ragged, Rows
+from rayrank.text.ragged import Ragged, Rows, join
 from rayrank.text.shared_pieces import PieceWord, Shared, SharedPieces
 from rayrank.text.words import word_table
 from rayrank.training.data import Inputs, inputs_of, tokenizer_of
@@ -66,11 +66,21 @@ class Options(NamedTuple):
 def strm_sides(config: PipelineConfig) -> tuple[Side, Side]:
     """Return the run with STRM and the one without: the configuration's own, and the one with `strm.form` switched."""
     run = config.evaluate.run or full_run(config)
-    if run not in (names := flow.rankers(config)):
+    if not (names := flow.pair_rankers(config)):
+        raise ConfigError(
+            "jobs.cut_words cannot be used: the configuration has no run of kind rerank with model=pointwise or "
+            "model=listwise, and STRM changes no other model; add one to runs."
+        )
+    if run not in names:
         raise ConfigError(f"--run {run} cannot be used: no model ranks it; name one of {', '.join(names)}.")
     if config.strm.representative == "all":
         raise ConfigError(
             "strm.representative=all cannot be used: it is plain attention, as without STRM; set it to last or first."
+        )
+    if config.input.long_passages == "windows":
+        raise ConfigError(
+            "jobs.cut_words cannot be used with input.long_passages=windows: it shows one input of each passage; set "
+            "input.long_passages=cut."
         )
     own = config.strm.form
     with_strm = varied(config, {"strm.form": "mask"}) if own == "off" else config
@@ -79,6 +89,11 @@ def strm_sides(config: PipelineConfig) -> tuple[Side, Side]:
 
 def prepare(config: PipelineConfig, store: Store, options: Options) -> str:
     """Make what is missing of the two runs; return the key of the report's folder."""
+    make_all([("corpus", config)], store, parallel=1)
+    # What cannot be used is reported before a model is trained.
+    SharedPieces.of(tokenizer_of(config, store))
+    if (split := measured_split(config.evaluate, store.require("corpus", config))) == "train":
+        raise ConfigError(f"--split {split} cannot be used: models rank only held-out splits; name dev or test.")
     nodes = [(flow.run_node(side.run, side.config), side.config) for side in strm_sides(config)]
     make_all(nodes, store, parallel=1)
     keys = [flow.key(*each) for each in nodes]
@@ -156,8 +171,7 @@ class Texts:
         """Return the pieces of passages that fit into the input beside a query; markers are not counted."""
         texts = self.inputs.texts
         room = texts.template.length - int(texts.prefixes.lengths(np.array([query]))[0]) - 1
-        read = texts.passages.take(passages).truncate(room)
-        return Ragged(read.flat(), np.concatenate([[0], np.cumsum(read.lengths())]))
+        return join(texts.passages.take(passages).truncate(room))
 
 
 def _joined(runs: list[pa.Table]) -> pa.Table:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rayrank.core.config import InputConfig
+from rayrank.core.errors import ConfigError
 from rayrank.text.markers import Markers, number_of
 from rayrank.text.ragged import Ids, Ragged
 from rayrank.text.words import word_text
@@ -63,13 +64,22 @@ class SharedPieces:
     @classmethod
     def of(cls, tokenizer: "PreTrainedTokenizerFast") -> "SharedPieces":
         """Take the tokenizer that made the ids."""
-        markers = Markers.of(tokenizer, InputConfig(markers=1, marker_stems=False, marker_stop_words=True))
+        try:
+            markers = Markers.of(tokenizer, InputConfig(markers=1, marker_stems=False, marker_stop_words=True))
+        except ConfigError:
+            raise ConfigError(
+                "jobs.cut_words cannot be used: the tokenizer does not mark where words begin, so no word is cut; name "
+                "another model in text.tokenizer and encoder.name."
+            ) from None
         texts = (word_text([piece], markers.boundary_mark) for piece in markers.pieces)
         return cls(markers, np.array([sum(map(str.isalpha, text)) >= MIN_LETTERS for text in texts]))
 
     def cut_words(self, ids: Ids) -> list[PieceWord]:
         """Return the distinct words of several pieces in a text; words without a piece that counts are left out."""
-        words = {word.term: word for word in self._words(ids) if len(word.ids) > 1 and self._counts[[*word.ids]].any()}
+        words: dict[int, PieceWord] = {}
+        for word in self._words(ids):
+            if len(word.ids) > 1 and self._counts[[*word.ids]].any():
+                words.setdefault(word.term, word)
         return list(words.values())
 
     def misleading(self, cut_words: Sequence[PieceWord], texts: Ragged) -> NDArray[np.bool_]:

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rayrank.core.config import InputConfig
-from rayrank.text.ragged import Rows, Windows
-from rayrank.text.words import CONTINUES
+from rayrank.text.ragged import Ids, Rows, Windows
+from rayrank.text.words import ALONE, CONTINUES
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,12 @@ class PassageWindows:
         begins, ends = passages.starts[passage], passages.stops[passage]
         starts = np.maximum(np.minimum(begins + number * stride, ends - length), begins)
         stops = np.minimum(starts + length, ends)
-        inside = np.flatnonzero(starts > begins)
-        while len(inside := inside[words[passages.values[starts[inside]]] == CONTINUES]):
+        planned, inside = starts.copy(), np.flatnonzero(starts > begins)
+        while len(inside := inside[_continues(passages.values, starts[inside], words)]):
             starts[inside] += 1
             inside = inside[starts[inside] < stops[inside]]
+        # A word that is longer than a window is cut inside.
+        starts = np.where(starts < stops, starts, planned)
         return cls(Windows(passages.values, starts, stops), first)
 
     def of_passages(self, passage_rows: Rows) -> tuple[Rows, Rows]:
@@ -45,3 +47,9 @@ class PassageWindows:
         counts = self.first[passage_rows + 1] - self.first[passage_rows]
         before = np.cumsum(counts) - counts
         return np.arange(counts.sum()) + np.repeat(self.first[passage_rows] - before, counts), counts
+
+
+def _continues(ids: Ids, places: Rows, words: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Return whether the ids at some places, none of them the first, continue the word before."""
+    found: NDArray[np.bool_] = (words[ids[places]] == CONTINUES) & (words[ids[places - 1]] != ALONE)
+    return found

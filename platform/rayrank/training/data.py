@@ -83,7 +83,8 @@ class Inputs:
 
     data: TrainingData
     texts: PairTexts
-    """The prefixes of queries, and the passages or, if long passages are read in windows, the windows."""
+    """The prefixes of queries, and the passages or, if long passages are read in windows, the windows; `scorer` and
+    `window_choice` turn rows of passages into rows of windows."""
     windows: PassageWindows | None = None
 
     def scorer(self, score: PairScores) -> PairScores:

@@ -53,7 +53,8 @@ def test_a_long_document_has_the_score_of_its_best_window() -> None:
     long, short = score(bundle(), [QUERY] * 2, [LONG, SHORT])
 
     assert long == pytest.approx(max(expected()), abs=1e-5)
-    assert short == pytest.approx(score(bundle(), [QUERY], [SHORT])[0], abs=1e-5)
+    cut = bundle(INPUTS.model_copy(update={"long_passages": "cut"}))
+    assert short == pytest.approx(score(cut, [QUERY], [SHORT])[0], abs=1e-5)
 
 
 @pytest.mark.parametrize("deadline_ms", [None, 60_000.0])
@@ -91,3 +92,5 @@ def test_the_best_window_is_explained(tmp_path: Path) -> None:
     found = asyncio.run(model.explain(QUERY, LONG, None))
 
     assert found["score"] == pytest.approx(max(expected()), abs=1e-4)
+    words = [LONG[piece["start"] : piece["end"]] for piece in found["pieces"] if piece["segment"] == "document"]
+    assert " ".join(words) == LONG[found["window"]["start"] : found["window"]["end"]]

@@ -56,7 +56,7 @@ def test_an_entailed_hypothesis_is_a_query_to_which_its_premise_is_relevant(
 
     premise, other = passage_of_text(PREMISE), passage_of_text(OTHER)
     assert passages(source, part_bytes) == [premise, premise, premise, other]
-    assert next(iter(source.queries())) == Query("1e", "He refused.", "train", group="1")
+    assert next(iter(source.queries())) == Query("1e", "He refused.", "train", group=premise.passage_id)
     assert list(source.judgments()) == [
         Judgment("1e", premise.passage_id, 1, "train"),
         Judgment("1n", premise.passage_id, 0, "train"),
@@ -106,7 +106,7 @@ def test_without_a_dev_file_the_hypotheses_of_a_premise_are_held_out_together(tm
 @pytest.mark.parametrize(
     ("name", "broken", "reason"),
     [
-        ("train.jsonl", '{"gold_label": "neutral"}', "the field 'pairID' is missing"),
+        ("train.jsonl", '{"gold_label": "neutral"}', "the field 'sentence1' is missing"),
         ("train.jsonl", json.dumps(row("maybe", "a", "b", "9n")), "the gold label 'maybe' is not"),
         ("train.jsonl", "{", "not JSON"),
         ("train.txt", "neutral\ta\tb", "3 tab-separated fields, not 7 as in the first line"),

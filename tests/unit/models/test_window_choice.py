@@ -37,7 +37,7 @@ def choice(*passages: list[int], query: list[int]) -> WindowChoice:
     ],
 )
 def test_the_window_with_most_of_the_query_is_chosen(passage: list[int], wanted: int) -> None:
-    before = [COMMON] * 40  # ten windows that precede those of the passage, less one for max_windows
+    before = [COMMON] * 40  # ten windows, of which max_windows keeps eight
     chosen = choice(before, passage, query=[COMMON, RARE, COMMON])
 
     found = chosen(np.array([1, 1]), np.array([1, 0]), torch.device("cpu"))

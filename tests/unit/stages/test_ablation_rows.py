@@ -92,6 +92,15 @@ def test_the_rankers_of_the_papers_read_the_same_candidates() -> None:
     assert marked.input.markers == config.input.query_length
 
 
+@pytest.mark.parametrize("preset", ["monobert", "markedbert"])
+def test_a_ranker_that_is_the_full_model_has_one_row_and_monobert_no_markers(preset: str) -> None:
+    config = PRESETS[preset]()
+    rows = rankers_table(config)
+
+    assert len({row.name for row in rows}) == len(rows)
+    assert _configured(config, next(row for row in rows if row.name == "monoBERT"), 1).input.markers == 0
+
+
 def test_files_that_a_row_names_enter_keys_by_their_content(tmp_path: Path) -> None:
     config, keys = PRESETS["demo"](), []
     for content in ("LOC:city where is it", "HUM:ind who was it"):

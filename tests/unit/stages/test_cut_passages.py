@@ -64,7 +64,8 @@ def test_the_sentence_names_the_splits_that_lose_text_and_how_much(store: Store)
 
     assert finding(cut_passages(config, store), config.input) == [
         "input.length=32 cuts off the end of 66.7% of train's relevant passages; 55.7% of the text of all relevant "
-        "passages is never read; to read more of it, set input.long_passages=windows"
+        "passages is never read; to read more of it, set input.long_passages=windows and "
+        "text.passage_pieces=91"
     ]
 
 

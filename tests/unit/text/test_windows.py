@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from rayrank.core.config import InputConfig
 from rayrank.text.ragged import Ragged
 from rayrank.text.windows import PassageWindows
-from rayrank.text.words import CONTINUES, STARTS
+from rayrank.text.words import ALONE, CONTINUES, STARTS
 
 WORDS = np.full(10_000, STARTS, np.int8)
 INPUTS = InputConfig(length=24, query_length=8, query_type=False, long_passages="windows", window_stride=5)
@@ -49,6 +49,23 @@ def test_a_window_begins_with_a_word() -> None:
         list(range(7, 18)),
         list(range(9, 21)),
     ]
+
+
+def test_a_word_that_is_longer_than_a_window_is_cut_inside() -> None:
+    words = np.full(100, CONTINUES, np.int8)
+
+    found = PassageWindows.of(Ragged.of([range(21)]), INPUTS, words)
+
+    assert found.windows.starts.tolist() == [0, 5, 8]
+
+
+def test_a_piece_after_one_that_stands_alone_begins_a_word() -> None:
+    words = np.full(100, CONTINUES, np.int8)
+    words[[4, 7]] = ALONE
+
+    found = PassageWindows.of(Ragged.of([range(21)]), INPUTS, words)
+
+    assert found.windows.starts.tolist() == [0, 5, 8]
 
 
 def test_no_more_windows_than_allowed() -> None:

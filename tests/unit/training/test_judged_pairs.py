@@ -59,6 +59,21 @@ def test_workers_shares_of_dev_add_up_and_dev_may_be_limited(inputs: Inputs) -> 
     assert JudgedPairs(judged(inputs), few).evaluate(model)[1] == 5
 
 
+@pytest.mark.parametrize(("bias", "num_correct"), [(5.0, 3.0), (-5.0, 2.0)])
+def test_accuracy_counts_relevant_pairs_with_a_score_above_0_and_others_below(
+    inputs: Inputs, bias: float, num_correct: float
+) -> None:
+    model = tiny_model(2, dropout=0.0)
+    with torch.no_grad():
+        model.head.weight.zero_()
+        model.head.bias.copy_(torch.tensor([0.0, bias]))
+    few = CONFIG.model_copy(update={"training": TrainingConfig(dev_queries=5)})
+    phase = JudgedPairs(judged(inputs), few)
+
+    assert phase.dev[:, 2].tolist() == [1, 0, 1, 0, 1]
+    assert phase.evaluate(model) == (num_correct, 5)
+
+
 def test_judgments_of_one_class_are_refused(inputs: Inputs) -> None:
-    with pytest.raises(DatasetError, match="needs judged pairs of both classes"):
+    with pytest.raises(DatasetError, match="needs judged pairs that are relevant and others that are not"):
         JudgedPairs(judged(inputs, (1, 1)), CONFIG)

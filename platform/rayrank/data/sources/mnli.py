@@ -129,9 +129,9 @@ def _pair(row: dict[str, Any], split: str) -> _Row:
     label = text_field(row, "gold_label")
     if label != NO_LABEL and label not in GRADES:
         raise BadRow(f"the gold label {label!r} is not {', '.join(GRADES)} or {NO_LABEL}")
-    group = text_field(row, "promptID", "")
-    query = Query(id_field(row, "pairID"), text_field(row, "sentence2"), split, group=group)
-    return _Row(query, passage_of_text(text_field(row, "sentence1")), GRADES.get(label))
+    passage = passage_of_text(text_field(row, "sentence1"))
+    query = Query(id_field(row, "pairID"), text_field(row, "sentence2"), split, group=passage.passage_id)
+    return _Row(query, passage, GRADES.get(label))
 
 
 def _fields(line: str) -> list[str]:

@@ -19,6 +19,13 @@ class SdnetScorer(Scorer):
         # A scorer asks its model only for its encoder, and `_score` for the rest.
         super().__init__(cast(Reranker, model), texts)
         self._sdnet, self._vectors, self.packs = model, vectors, False
+        if not vectors.mixes_layers:
+            # A word then has a vector for each layer, and takes so much more memory.
+            self.tokens = max(texts.length, self.tokens // model.num_layers)
+
+    def with_texts(self, texts: PairTexts) -> "SdnetScorer":
+        """Not possible: the vectors are those of the texts it was made with."""
+        raise NotImplementedError("a scorer of SDNet cannot change its texts")
 
     def _lengths(self, query_rows: Rows, passage_rows: Rows) -> Rows:
         return self._vectors.passage_lengths(passage_rows)

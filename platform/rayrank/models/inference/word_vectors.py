@@ -36,7 +36,7 @@ class WordVectors:
         # Rows of queries come first. Their prefixes are taken without [CLS] and [SEP].
         bare = Windows(queries.values, queries.starts + 1, queries.stops - 1)
         self._pieces, self._num_queries = bare + texts.passages.truncate(texts.length - 2), len(queries)
-        self._words, self._mixes_layers = words, mixes_layers
+        self._words, self.mixes_layers = words, mixes_layers
         self._starts = np.full(len(self._pieces), -1, np.int64)
         """Where each text's words begin in `_kept`, -1 if they are not there."""
         self._counts = np.zeros(len(self._pieces), np.int64)
@@ -86,7 +86,7 @@ class WordVectors:
     def _allocate(self, model: SDNet, num_words: int) -> None:
         """Make room for at least this many words, and for all words of all texts if memory allows."""
         device = next(model.parameters()).device
-        shape = (1 if self._mixes_layers else model.num_layers, model.size)
+        shape = (1 if self.mixes_layers else model.num_layers, model.size)
         most = int(_budget(device) // (2 * shape[0] * shape[1]))
         size = max(num_words, min(most, int(self._pieces.lengths().sum()) + len(self._pieces)))
         if len(self._kept) < size:
@@ -103,8 +103,10 @@ class WordVectors:
         batch = pad(Sequences(inputs, inputs.lengths()), self._template.pad_id).to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             states = model.states(batch)
-        if self._mixes_layers:
-            states = model.mix(states)[:, :, None]
+        if self.mixes_layers:
+            # As in training: a scorer's autocast would mix them in bfloat16.
+            with torch.autocast(device.type, enabled=False):
+                states = model.mix(states)[:, :, None]
         word_of, num_words = self._word_of_positions(pieces, batch.ids.shape[1])
         # Counted here, because torch.bincount would wait for the GPU.
         num_pieces = np.maximum(1, np.bincount(word_of, minlength=num_words + 1)).astype(np.float32)
@@ -139,7 +141,7 @@ class WordVectors:
         # Padding repeats a text's first word; it is masked.
         present = positions < lengths
         vectors = self._kept[starts + positions * present]
-        vectors = vectors.squeeze(2) if self._mixes_layers else vectors
+        vectors = vectors.squeeze(2) if self.mixes_layers else vectors
         return Words(vectors, present, torch.from_numpy(num_words))
 
 

@@ -115,10 +115,12 @@ class JudgedPairs(PairClassification):
         self.inputs, self._seed = inputs, config.training.seed
         self.train, dev = (judged_pairs(inputs.data, split, config.dataset.relevant_from) for split in ("train", "dev"))
         for split, pairs in (("train", self.train), ("dev", dev)):
-            if len(np.unique(pairs[:, 2])) < 2:
+            num_relevant = int(pairs[:, 2].sum())
+            if not 0 < num_relevant < len(pairs):
                 raise DatasetError(
-                    f"pointwise.pairs=judged needs judged pairs of both classes, relevant and not, and the split "
-                    f"{split} has none of one: add judgments, or set pointwise.pairs=candidates."
+                    f"pointwise.pairs=judged needs judged pairs that are relevant and others that are not: the split "
+                    f"{split} has {num_relevant:,} and {len(pairs) - num_relevant:,}; add judgments, or set "
+                    f"pointwise.pairs=candidates."
                 )
         most = config.training.dev_queries or len(dev)
         self.dev = dev[np.arange(most) * len(dev) // most] if most < len(dev) else dev
