@@ -15,6 +15,7 @@ from rayrank.core.errors import ConfigError, RayrankError
 
 if TYPE_CHECKING:
     from rayrank.bundle.export import Bundle
+    from rayrank.bundle.golden import GoldenPair
     from serve.targets import LiveModel, Settings, Target
 
 
@@ -103,7 +104,7 @@ def _confirmed(exported: "Bundle", endpoint: Any, target: "Target", live: "LiveM
     from serve.promotion import endpoint_parity
 
     try:
-        parity = endpoint_parity(endpoint, exported.golden)
+        parity = endpoint_parity(endpoint, _comparable(exported, live.settings.get("long_documents")))
         objection = parity.objection(endpoint.is_exact())
     except RayrankError as error:
         if force:
@@ -113,6 +114,17 @@ def _confirmed(exported: "Bundle", endpoint: Any, target: "Target", live: "LiveM
         return f"the endpoint serves it: {parity.finding()}"
     target.replace_model(live.settings)
     raise ConfigError(f"The endpoint does not serve the new model correctly: {objection}; {live.model} was restored.")
+
+
+def _comparable(exported: "Bundle", long_documents: str | None) -> tuple["GoldenPair", ...]:
+    """Return the golden pairs that the endpoint scores as the export did: the short ones, if it reads long documents in
+    another way."""
+    inputs = exported.settings.input
+    if long_documents in (None, inputs.long_passages):
+        return exported.golden
+    most = inputs.model_copy(update={"long_passages": "windows"}).pieces_of_window()
+    encode = exported.tokenizer.backend_tokenizer.encode
+    return tuple(pair for pair in exported.golden if len(encode(pair.passage, add_special_tokens=False).ids) <= most)
 
 
 if __name__ == "__main__":

@@ -49,8 +49,14 @@ def _of_query_types(config: PipelineConfig) -> tuple[str, ...]:
 
 def _of_listwise(config: PipelineConfig) -> tuple[str, ...]:
     start = ("pointwise",) if config.listwise.start == "pointwise" else _pretrained(config)
-    # A threshold of 1 keeps every candidate, so no scores are needed.
-    return (*_learns_from(config), *start, *([NOISE] if config.noise.threshold < 1 else []))
+    if config.noise.threshold == 1:  # keeps every candidate, so no scores are needed
+        return (*_learns_from(config), *start)
+    if config.noise.run in set(rankers(config)).difference(pair_rankers(config)):
+        raise ConfigError(
+            f"noise.run={config.noise.run} cannot be used: SDNet's scores are no probabilities; name another run, or "
+            f"set noise.threshold=1."
+        )
+    return (*_learns_from(config), *start, NOISE)
 
 
 def _of_train_dense(config: PipelineConfig) -> tuple[str, ...]:
@@ -60,10 +66,10 @@ def _of_train_dense(config: PipelineConfig) -> tuple[str, ...]:
             f"train_dense.first_stage={first} cannot be used: it is no first stage; name one, such as a run of kind "
             f"search, with --set train_dense.first_stage=..."
         )
-    if noise and not (is_run(noise, config) and noise in rankers(config)):
+    if noise and noise not in pair_rankers(config):
         raise ConfigError(
-            f"train_dense.noise_run={noise} cannot be used: name a run of kind rerank, or leave it empty to filter "
-            f"nothing."
+            f"train_dense.noise_run={noise} cannot be used: name a run of kind rerank with model=pointwise or "
+            f"model=listwise, or leave it empty to filter nothing."
         )
     return ("corpus", *(run_node(name, config, train=True) for name in dict.fromkeys([first, noise]) if name))
 

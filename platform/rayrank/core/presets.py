@@ -189,7 +189,8 @@ def sdnet() -> PipelineConfig:
         text=TextConfig(tokenizer=name, query_pieces=64),
         candidates=CandidatesConfig(depth=1000),
         encoder=EncoderConfig(name=name),
-        noise=NoiseConfig(run="sdnet"),
+        # No listwise phase uses the filter, but it must name a run that exists.
+        noise=NoiseConfig(run="sdnet", threshold=1.0),
         runs=read_all(
             {
                 "bm25": {"kind": "search", "title": "BM25"},

@@ -428,3 +428,9 @@ def test_a_run_that_cannot_train_a_dense_encoder_is_refused(change: str, words: 
 def test_runs_that_a_dense_training_reads_are_used_runs() -> None:
     config = build("demo", None, ["candidates.first_stage=trained_dense", "train_dense.first_stage=provided"])
     assert "provided" in flow.used_runs(config)
+
+
+@pytest.mark.parametrize("key", ["noise.run", "train_dense.noise_run"])
+def test_scores_of_sdnet_cannot_filter_noise(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}=sdnet cannot be used"):
+        flow.key("drbert", build("minilm", assignments=["runs.sdnet={kind: rerank, model: sdnet}", f"{key}=sdnet"]))
