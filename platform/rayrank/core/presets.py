@@ -36,7 +36,7 @@ def demo() -> PipelineConfig:
         input=InputConfig(length=96, query_length=32),
         training=TrainingConfig(dev_queries=100),
         pretrain=PretrainConfig(max_steps=30, batch_size=16, length=96, lr=1e-4),
-        pointwise=PointwiseConfig(epochs=1, batch_size=32, lr=5e-4),
+        pointwise=PointwiseConfig(epochs=1, batch_size=32, negatives=3, lr=5e-4),
         # So small a model gives few high probabilities.
         noise=NoiseConfig(threshold=0.6),
         listwise=ListwiseConfig(epochs=1, batch_size=8, lr=3e-4),
