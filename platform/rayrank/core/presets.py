@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from rayrank.core.config import (
+    DEMO_ENCODER,
     CandidatesConfig,
     DatasetConfig,
     DeepCtConfig,
@@ -24,18 +25,18 @@ from rayrank.core.run_kinds import read_all
 
 
 def demo() -> PipelineConfig:
-    """All phases of DR-BERT in minutes on two cores: one category of subjects, one layer, ten candidates."""
+    """All phases of DR-BERT in minutes on two cores: one category of subjects, a small encoder, ten candidates."""
     return PipelineConfig(
-        dataset=DatasetConfig(demo=DemoConfig(subjects=600, categories=1)),
+        dataset=DatasetConfig(demo=DemoConfig(subjects=400, categories=1)),
+        text=TextConfig(tokenizer=DEMO_ENCODER),
         candidates=CandidatesConfig(depth=10),
-        # Two layers take twice the time and need more than twice the pairs before they learn to match names.
-        encoder=EncoderConfig(layers=1, dropout=0.0),
+        encoder=EncoderConfig(name=DEMO_ENCODER, dropout=0.0),
+        # The encoder has 128 positions.
+        deepct=DeepCtConfig(length=128),
         input=InputConfig(length=96, query_length=32),
         training=TrainingConfig(dev_queries=100),
-        # The heads are untrained and the steps are few: with a higher learning rate this phase does more harm than
-        # good.
-        pretrain=PretrainConfig(max_steps=30, batch_size=32, length=64, lr=1e-5),
-        pointwise=PointwiseConfig(epochs=2, batch_size=16, lr=3e-4),
+        pretrain=PretrainConfig(max_steps=30, batch_size=16, length=96, lr=1e-4),
+        pointwise=PointwiseConfig(epochs=1, batch_size=32, negatives=3, lr=5e-4),
         # So small a model gives few high probabilities.
         noise=NoiseConfig(threshold=0.6),
         listwise=ListwiseConfig(epochs=1, batch_size=8, lr=3e-4),

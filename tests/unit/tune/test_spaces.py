@@ -104,7 +104,7 @@ def test_a_grid_is_every_combination_and_nothing_else(tmp_path: Path) -> None:
         ("evaluate.resamples: {low: 100, high: 200}", "evaluate.resamples changes nothing about the model"),
         ("resources.train_cpus: [1, 2]", "resources.train_cpus changes nothing about the model"),
         (
-            "encoder.layers: {low: 1, high: 2}\nlistwise.max_steps: {low: 1, high: 5}",
+            "pretrain.max_steps: {low: 1, high: 40}\nlistwise.max_steps: {low: 1, high: 5}",
             "listwise.max_steps has no configured value",
         ),
         ("training.metric: [MRR@10, nDCG@10]", "training.metric cannot be swept, since trials are compared by it"),
