@@ -40,7 +40,7 @@ def write_untrained(folder: Path) -> None:
     # Imported late: they load torch, which takes seconds, and a wrong option is reported before.
     import torch
     from tokenizers import BertWordPieceTokenizer
-    from transformers import BertConfig, BertForPreTraining, BertTokenizerFast
+    from transformers import BertConfig, BertForPreTraining, BertTokenizer
 
     learner, demo = BertWordPieceTokenizer(lowercase=True), Demo(TEXTS)
     texts = (passage.text for part in demo.parts(1 << 20) for passage in demo.passages(part))
@@ -49,7 +49,7 @@ def write_untrained(folder: Path) -> None:
     # With every ASCII character, at the beginning of a word and inside it, no English word is unknown.
     single = [*string.ascii_lowercase, *string.digits, *string.punctuation]
     pieces += sorted({*single, *("##" + character for character in single)} - {*pieces})
-    tokenizer = BertTokenizerFast({piece: number for number, piece in enumerate(pieces)}, model_max_length=128)
+    tokenizer = BertTokenizer({piece: number for number, piece in enumerate(pieces)}, model_max_length=128)
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
     shape = BertConfig(
@@ -58,12 +58,11 @@ def write_untrained(folder: Path) -> None:
         # The derivative of the exact GELU would take a fifth of a training step on a CPU.
         hidden_act="gelu_pytorch_tanh",
     )  # fmt: skip
-    BertForPreTraining(shape).save_pretrained(folder)
+    BertForPreTraining(shape).save_pretrained(folder)  # type: ignore[no-untyped-call]
 
 
 def write_trained(pretrained: Artifact, folder: Path) -> None:
     """Replace the random weights by those of the pre-training, heads included, as float16."""
-    import torch
     from transformers import BertForPreTraining
 
     from rayrank.models.saved import load_weights
@@ -76,7 +75,7 @@ def write_trained(pretrained: Artifact, folder: Path) -> None:
     # The decoder's weights are the word embeddings, and are not stored a second time.
     unknown = model.load_state_dict(named, strict=False).unexpected_keys
     assert not unknown, unknown
-    model.to(torch.float16).save_pretrained(folder)
+    model.half().save_pretrained(folder)  # type: ignore[no-untyped-call]
 
 
 def make(folder: Path, config: PipelineConfig, store: Store) -> dict[str, Any]:
