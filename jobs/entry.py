@@ -29,7 +29,10 @@ Arguments = argparse.Namespace
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the options every job has."""
     options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--preset", default="demo", help=f"the preset to start from: {', '.join(PRESETS)}")
+    options.add_argument(
+        "--preset",
+        help=f"the preset to start from: {', '.join(PRESETS)}; default: demo for the dataset demo, else minilm",
+    )
     options.add_argument(
         "--dataset", help="demo (the default), or KIND:PATH (beir, msmarco, msmarco-qa, trec, car, irds, mnli)"
     )
@@ -61,10 +64,15 @@ def assignment(key: str, value: str) -> str:
     return f"{key}={json.dumps(value, ensure_ascii=False)}"
 
 
+def preset_of(arguments: Arguments) -> str:
+    """Return the preset that is named, or the default: the encoder of `demo` knows only the words of its own corpus."""
+    return arguments.preset or ("demo" if arguments.dataset in (None, "demo") else "minilm")
+
+
 def configure(arguments: Arguments, extra: Sequence[str] = ()) -> PipelineConfig:
     """Return the job's configuration with the digests of the files that it reads from outside storage."""
     named = [] if arguments.dataset is None else [assignment("dataset.source", arguments.dataset)]
-    config = overrides.build(arguments.preset, arguments.config, [*named, *arguments.set, *extra])
+    config = overrides.build(preset_of(arguments), arguments.config, [*named, *arguments.set, *extra])
     source = absolute(config.dataset.source)
     dataset = config.dataset.model_copy(update={"source": source})
     dataset = dataset.model_copy(update={"fingerprint": fingerprint(open_source(dataset))})

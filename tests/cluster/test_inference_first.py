@@ -36,7 +36,8 @@ def test_a_model_trained_on_inference_starts_the_training_of_a_ranker(
     chosen = [part for setting in judged for part in ("--set", setting)]
 
     until = ("--until", "pointwise")
-    answer = FORKS.run(command("run_pipeline", storage, "--dataset", f"mnli:{pairs}", *until, *chosen), joining)
+    given = ("--preset", "demo", "--dataset", f"mnli:{pairs}")
+    answer = FORKS.run(command("run_pipeline", storage, *given, *until, *chosen), joining)
 
     assert answer.returncode == 0, answer.stderr
     assert "32 pairs without a gold label are left out" in answer.stderr

@@ -53,7 +53,7 @@ def run(
     kept = [each for each in SETTINGS if not each.startswith(("dataset.demo", "encoder.layers"))]
     chosen = [part for each in (*kept, *QUICK, *settings) for part in ("--set", each)]
     start = command(job, storage)[:5]
-    return FORKS.run([*start, "--dataset", f"beir:{folder}", *chosen, *more], environment)
+    return FORKS.run([*start, "--preset", "demo", "--dataset", f"beir:{folder}", *chosen, *more], environment)
 
 
 def long_abstracts(path: Path) -> Path:

@@ -86,7 +86,7 @@ def job_process(name: str, *arguments: object, **environment: str) -> Answer:
 
 
 def command(name: str, arguments: tuple[object, ...]) -> list[str]:
-    return [sys.executable, "-m", f"jobs.{name}", *map(str, arguments)]
+    return [sys.executable, "-m", f"jobs.{name}", "--preset", "demo", *map(str, arguments)]
 
 
 def without_ray() -> dict[str, str]:
