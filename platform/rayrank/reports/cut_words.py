@@ -119,7 +119,7 @@ class CutWordsReport:
     raised: list[Case]
     """The other way: passages that the model with STRM ranks high and the one without STRM ranks lower."""
     attention: list[Attention]
-    """One for each of the first cases of `lowered`."""
+    """One for each of the first cases: those of `lowered`, then those of `raised`."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as a JSON value."""

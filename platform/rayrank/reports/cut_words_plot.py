@@ -20,7 +20,8 @@ SHADES = LinearSegmentedColormap.from_list("shades", ["#FFFFFF", BLUE, "#00213A"
 
 def attention_pngs(report: CutWordsReport) -> list[bytes]:
     """Draw the attention of each case that has one."""
-    return [png(attention_figure(case, found)) for case, found in zip(report.lowered, report.attention, strict=False)]
+    cases = [*report.lowered, *report.raised]
+    return [png(attention_figure(case, found)) for case, found in zip(cases, report.attention, strict=False)]
 
 
 def attention_figure(case: Case, attention: Attention) -> Figure:

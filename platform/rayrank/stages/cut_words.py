@@ -118,7 +118,7 @@ def report(config: PipelineConfig, store: Store, options: Options) -> CutWordsRe
     lowered, raised = clearest(pairs, options.top, options.num_cases)
     procedure, curves = Procedure.of(config.evaluate), _calibrations(sides, store)
     cases = _cases(rows.take(pa.array([*lowered, *raised], pa.int64())), texts, curves, qrels, corpus)
-    first = cases[: len(lowered)][: options.num_pictures]
+    first = cases[: options.num_pictures]
     return CutWordsReport(
         flow.title(sides[0].run, config), sides[0].config.strm.form, split, measure.name, options.top,
         "the sigmoid of the score" if SIGMOID in curves else "calibrated on dev", options.layers, procedure,
