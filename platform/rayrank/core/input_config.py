@@ -45,8 +45,8 @@ class InputConfig(Section):
         fitting = self.length - self.query_length - 3 - (PIECES_OF_A_TYPE if self.query_type else 0)
         return min(self.window_length or fitting, fitting)
 
-    def check_windows(self) -> None:
-        """Raise ValueError for windows that do not fit or leave text between them."""
+    def check_windows(self, stored_pieces: int) -> None:
+        """Raise ValueError for windows that do not fit, leave text between them, or reach beyond the stored pieces."""
         if self.long_passages == "cut":
             return
         if self.window_length and self.window_length > self.pieces_of_window():
@@ -58,6 +58,12 @@ class InputConfig(Section):
             raise ValueError(
                 f"input.window_stride={self.stride()} leaves out text between windows of {self.pieces_of_window()} "
                 f"word pieces: lower input.window_stride"
+            )
+        if self.pieces_read() > stored_pieces:
+            raise ValueError(
+                f"text.passage_pieces={stored_pieces} is too small: input.max_windows={self.max_windows} windows reach "
+                f"{self.pieces_read()} word pieces into a passage; set text.passage_pieces={self.pieces_read()}, or "
+                f"lower input.max_windows"
             )
 
     def stride(self) -> int:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from rayrank.core.config import (
-    DEMO_ENCODER,
     CandidatesConfig,
     DatasetConfig,
     DeepCtConfig,
@@ -22,6 +21,9 @@ from rayrank.core.config import (
     TrainingConfig,
 )
 from rayrank.core.run_kinds import read_all
+
+DEMO_ENCODER = "package:rayrank.data.sources.demo/encoder"
+"""The small encoder of the preset demo, made by `jobs.demo_encoder`; it knows few words besides those of the demo."""
 
 
 def demo() -> PipelineConfig:

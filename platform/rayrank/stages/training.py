@@ -138,12 +138,6 @@ def _check_fit(config: PipelineConfig, base: PreTrainedModel, reads_pairs: bool)
             f"input.length={inputs.length} cannot be used: the corpus keeps text.passage_pieces={texts.passage_pieces} "
             f"of a passage; raise text.passage_pieces, or lower input.length."
         )
-    if inputs.long_passages == "windows" and inputs.pieces_read() > texts.passage_pieces:
-        raise ConfigError(
-            f"input.max_windows={inputs.max_windows} cannot be used: the windows reach {inputs.pieces_read()} word "
-            f"pieces into a passage, of which the corpus keeps text.passage_pieces={texts.passage_pieces}; set "
-            f"text.passage_pieces={inputs.pieces_read()}, or lower input.max_windows."
-        )
     if reads_pairs:
         check_length(base, inputs.length, "input.length", encoder)
 

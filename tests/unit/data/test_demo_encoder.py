@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from rayrank.core.config import DEMO_ENCODER, DemoConfig
-from rayrank.core.presets import demo
+from rayrank.core.config import DemoConfig
+from rayrank.core.presets import DEMO_ENCODER, demo
 from rayrank.core.pretrained import locate
 from rayrank.data.sources.demo import Demo
 from rayrank.data.sources.demo.names import family_names

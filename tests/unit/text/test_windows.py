@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rayrank.core.config import InputConfig
+from rayrank.core.errors import ConfigError
+from rayrank.core.overrides import build
 from rayrank.text.ragged import Ragged
 from rayrank.text.windows import PassageWindows
 from rayrank.text.words import ALONE, CONTINUES, STARTS
@@ -94,3 +96,16 @@ def test_windows_of_some_passages(rows: list[int]) -> None:
 
     assert counts.tolist() == [{0: 3, 1: 1}[row] for row in rows]
     assert windows.tolist() == [window for row in rows for window in {0: [0, 1, 2], 1: [3]}[row]]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ("input.window_stride=900", "input.window_stride=900 leaves out text between windows of 187 word pieces"),
+        ("input.window_length=500", "input.window_length=500 does not fit beside a query of full length"),
+        ("input.max_windows=9", "text.passage_pieces=900 is too small: input.max_windows=9 windows reach 931"),
+    ],
+)
+def test_windows_that_would_leave_text_out_are_refused(wrong: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        build("minilm", assignments=["input.long_passages=windows", "text.passage_pieces=900", wrong])
