@@ -38,7 +38,7 @@ class InputConfig(Section):
     window_stride: int | None = Field(
         default=None, ge=1, description="pieces from the start of a window to that of the next; half a window if empty"
     )
-    max_windows: int = Field(default=8, ge=1, le=1000, description="windows of a passage; what follows is never read")
+    max_windows: int = Field(default=8, ge=1, le=1000, description="the most windows of a passage; text after them is never read")
 
     def pieces_of_window(self) -> int:
         """Return the length of a window in word pieces."""
@@ -67,11 +67,11 @@ class InputConfig(Section):
             )
 
     def stride(self) -> int:
-        """Return how many pieces after a window the next one starts."""
+        """Return the number of pieces from the start of a window to the start of the next."""
         return self.window_stride or max(1, self.pieces_of_window() // 2)
 
     def pieces_read(self) -> int:
-        """Return how many pieces of a passage may be read, at most."""
+        """Return how many pieces of a passage are read, if it is long enough."""
         if self.long_passages == "cut":
             return self.length
         return self.pieces_of_window() + (self.max_windows - 1) * self.stride()
