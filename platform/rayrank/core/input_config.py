@@ -38,7 +38,9 @@ class InputConfig(Section):
     window_stride: int | None = Field(
         default=None, ge=1, description="pieces from the start of a window to that of the next; half a window if empty"
     )
-    max_windows: int = Field(default=8, ge=1, le=1000, description="the most windows of a passage; text after them is never read")
+    max_windows: int = Field(
+        default=8, ge=1, le=1000, description="the most windows of a passage; text after them is never read"
+    )
 
     def pieces_of_window(self) -> int:
         """Return the length of a window in word pieces."""
