@@ -19,7 +19,7 @@ from benchmarks.score import exported
 from rayrank.bundle.export import export
 from rayrank.core.config import StrmConfig
 from rayrank.models.inference.onnx_graph import int8, onnx_graph
-from serve.app import build
+from rayrank.serve.app import build
 
 LENGTH = 180
 """Maximum word pieces of a pair."""

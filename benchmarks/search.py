@@ -34,8 +34,8 @@ from rayrank.bundle.export import export
 from rayrank.core.artifacts import Artifact
 from rayrank.core.config import StrmConfig
 from rayrank.models.inference.onnx_graph import int8, onnx_graph
-from serve.app import build
-from serve.first_stages import corpus_of, open_run
+from rayrank.serve.app import build
+from rayrank.serve.first_stages import corpus_of, open_run
 
 CORES = 0.2
 """Cores that Ray reserves for a re-ranker, so that all endpoints fit on two cores; each has one thread."""

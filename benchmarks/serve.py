@@ -38,7 +38,7 @@ from benchmarks.synthetic import ENCODERS
 from rayrank.bundle.export import load
 from rayrank.bundle.text_scorer import pair_texts, scorer_of
 from rayrank.models.inference.prepare import compile_for_scoring
-from serve.piece_cache import ENTRY_OVERHEAD
+from rayrank.serve.piece_cache import ENTRY_OVERHEAD
 
 SHARES = (0.3, 0.5, 0.7, 0.8, 0.9)
 """Loads that are offered to a server, as shares of its saturation; rayrank is offered the baseline's loads too."""

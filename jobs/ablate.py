@@ -8,11 +8,11 @@ Rows share artifacts where their settings agree. A row of your own changes setti
 
 from typing import TYPE_CHECKING, Any
 
-from jobs.entry import Arguments, add_repeat_options, parser, run_task, seeds_of
 from rayrank.core import flow
 from rayrank.core.artifacts import Store, digest_of
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
+from rayrank.jobs.entry import Arguments, add_repeat_options, parser, run_task, seeds_of
 
 if TYPE_CHECKING:
     from rayrank.stages.ablation import RowSpec
@@ -67,7 +67,7 @@ def reference_of(arguments: Arguments, config: PipelineConfig) -> str:
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Make all rows, write the table as JSON, Markdown, LaTeX and PNG, and return it as text."""
-    from jobs.report_folder import write_comparison, write_report
+    from rayrank.jobs.report_folder import write_comparison, write_report
     from rayrank.reports import ablation_table
     from rayrank.reports.ablation_plot import ablation_png
     from rayrank.stages import ablation

@@ -1,8 +1,8 @@
 """Make the first-stage run (candidates.first_stage): the passages to re-rank for every query."""
 
-from jobs.entry import parser, run_job
 from rayrank.core import flow
 from rayrank.core.config import PipelineConfig
+from rayrank.jobs.entry import parser, run_job
 
 HAVE_JOBS = ("corpus", "index")
 """Inputs of first stages that jobs of their own make; what else a first stage needs is made here."""

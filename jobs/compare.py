@@ -9,17 +9,17 @@ largest gains and losses with both top lists. The runs are made if they are miss
 
 from typing import Any
 
-from jobs.entry import Arguments, assignment, parser, run_task
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.run_kinds import CANDIDATES
+from rayrank.jobs.entry import Arguments, assignment, parser, run_task
 
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Write the report as JSON, Markdown and PNG, and return it as text."""
-    from jobs.report_folder import write_comparison
+    from rayrank.jobs.report_folder import write_comparison
     from rayrank.stages import comparison
 
     key = comparison.prepare(config, store, arguments.cases)

@@ -7,10 +7,10 @@ ranks over all such passages and pictures of the attention between pieces. The r
 
 from typing import TYPE_CHECKING, Any
 
-from jobs.entry import Arguments, assignment, parser, run_task
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
+from rayrank.jobs.entry import Arguments, assignment, parser, run_task
 
 if TYPE_CHECKING:
     from rayrank.stages.cut_words import Options
@@ -32,7 +32,7 @@ def chosen(arguments: Arguments, config: PipelineConfig) -> "Options":
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Write the report as JSON, Markdown and PNG, and return it as text."""
-    from jobs.report_folder import write_report
+    from rayrank.jobs.report_folder import write_report
     from rayrank.reports import cut_words_plot, cut_words_table
     from rayrank.stages import cut_words
 

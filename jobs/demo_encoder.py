@@ -11,10 +11,10 @@ import string
 from pathlib import Path
 from typing import Any
 
-from jobs.entry import Arguments, assignment, parser, run_task
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import DemoConfig, PipelineConfig
 from rayrank.data.sources.demo import Demo
+from rayrank.jobs.entry import Arguments, assignment, parser, run_task
 
 TEXTS = DemoConfig(seed=1, subjects=3000, categories=10)
 SETTINGS = [

@@ -168,7 +168,7 @@ def _run_stages(
     plan: Sequence[tuple[str, PipelineConfig]], store: Store, log_file: str, is_long: bool
 ) -> dict[str, Any]:  # fmt: skip
     # Imported late: these modules load Ray and SciPy, which takes seconds, and a wrong option is reported before.
-    from jobs.summary import show, stage_facts, stage_line, summarise
+    from rayrank.jobs.summary import show, stage_facts, stage_line, summarise
     from rayrank.stages.make import make
 
     results: list[tuple[str, Artifact, bool]] = []

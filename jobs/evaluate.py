@@ -3,9 +3,9 @@
 The run of a model is made first: the model scores every candidate of the held-out splits.
 """
 
-from jobs.entry import assignment, parser, run_job
 from rayrank.core.config import PipelineConfig
 from rayrank.core.flow import is_first_stage, plan, run_of
+from rayrank.jobs.entry import assignment, parser, run_job
 
 
 def runs_first(config: PipelineConfig) -> list[tuple[str, PipelineConfig]]:

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-from jobs.entry import check_absolute, parser, run_task
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, StorageError
+from rayrank.jobs.entry import check_absolute, parser, run_task
 
 if TYPE_CHECKING:
     from rayrank.models.query_typer import QueryTyper

@@ -8,11 +8,11 @@ first stage that --run names is made if it is missing:
 
 from typing import Any
 
-from jobs.entry import Arguments, parser, run_task
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
+from rayrank.jobs.entry import Arguments, parser, run_task
 
 
 def chosen(arguments: Arguments, config: PipelineConfig) -> list[str]:
@@ -35,7 +35,7 @@ def chosen(arguments: Arguments, config: PipelineConfig) -> list[str]:
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Compare first stages, write the report as JSON, Markdown and PNG, and return it as text."""
-    from jobs.report_folder import write_report
+    from rayrank.jobs.report_folder import write_report
     from rayrank.reports import first_stages_plot, first_stages_table
     from rayrank.stages import first_stages
 

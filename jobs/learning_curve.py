@@ -6,10 +6,10 @@ are drawn. The report has the first stage, every run that ranks its candidates, 
 
 from typing import Any
 
-from jobs.entry import Arguments, add_repeat_options, parser, run_task, seeds_of
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
+from rayrank.jobs.entry import Arguments, add_repeat_options, parser, run_task, seeds_of
 
 SIZES = [25, 100, 400, 1600]
 
@@ -23,7 +23,7 @@ def checked_seeds(arguments: Arguments, config: PipelineConfig) -> list[int]:
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Make the curve, write it as JSON, Markdown and PNG, and return it as text."""
-    from jobs.report_folder import write_report
+    from rayrank.jobs.report_folder import write_report
     from rayrank.reports import learning_curve as report
     from rayrank.reports.learning_curve_plot import learning_curve_png
     from rayrank.stages import learning_curve

@@ -1,6 +1,6 @@
 """Pre-train the encoder on the corpus with masked language modelling and next-sentence prediction."""
 
-from jobs.entry import parser, run_job
+from rayrank.jobs.entry import parser, run_job
 
 if __name__ == "__main__":
     run_job(parser(__doc__).parse_args(), ["pretrain"])

@@ -9,23 +9,23 @@ without --queries the two models are compared on the golden pairs of the export.
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.entry import Arguments, parser, run_task
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, RayrankError
+from rayrank.jobs.entry import Arguments, parser, run_task
 
 if TYPE_CHECKING:
     from rayrank.bundle.export import Bundle
     from rayrank.bundle.golden import GoldenPair
-    from serve.targets import LiveModel, Settings, Target
+    from rayrank.serve.targets import LiveModel, Settings, Target
 
 
 def run(arguments: Arguments, config: PipelineConfig) -> dict[str, Any]:
     """Check the new model, compare it with the live one, replace the live one, and return the findings."""
     # Imported here because it loads torch, and a wrong option is reported without waiting for that.
     from rayrank.bundle.export import load
-    from serve.live_endpoint import Endpoint
-    from serve.promotion import promoted, rolled_back
-    from serve.targets import open_target
+    from rayrank.serve.live_endpoint import Endpoint
+    from rayrank.serve.promotion import promoted, rolled_back
+    from rayrank.serve.targets import open_target
 
     target = open_target(arguments.to)
     live = target.live()
@@ -53,7 +53,7 @@ def check(arguments: Arguments) -> None:
     if arguments.judgments and not arguments.queries:
         raise ConfigError(f"--judgments {arguments.judgments} needs queries: name them with --queries FILE.")
     if "://" not in arguments.to:
-        from serve.targets import open_target
+        from rayrank.serve.targets import open_target
 
         open_target(arguments.to).live()
 
@@ -74,8 +74,8 @@ def _checked(settings: "Settings") -> tuple["Bundle", str]:
 def _compared(arguments: Arguments, exported: "Bundle", endpoint: Any, config: PipelineConfig) -> str:
     """Compare the new model with the live one on replayed queries, and refuse it if it is worse."""
     from rayrank.measure.metrics import Measure
-    from serve.promotion import difference, new_scores, served_scores
-    from serve.replays import golden_replays, read_replays
+    from rayrank.serve.promotion import difference, new_scores, served_scores
+    from rayrank.serve.replays import golden_replays, read_replays
 
     asked = arguments.queries
     replays = read_replays(asked, arguments.judgments) if asked else golden_replays(exported.golden)
@@ -101,7 +101,7 @@ def _compared(arguments: Arguments, exported: "Bundle", endpoint: Any, config: P
 
 def _confirmed(exported: "Bundle", endpoint: Any, target: "Target", live: "LiveModel", force: bool) -> str:
     """Check the golden scores of the endpoint after the promotion, and restore the old model if they differ."""
-    from serve.promotion import endpoint_parity
+    from rayrank.serve.promotion import endpoint_parity
 
     try:
         parity = endpoint_parity(endpoint, _comparable(exported, live.settings.get("long_documents")))

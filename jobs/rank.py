@@ -11,15 +11,15 @@ weight found on dev.
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.entry import Arguments, check_absolute, check_file, parser, run_task
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store, digest_of
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, StorageError
 from rayrank.core.progress import progress
+from rayrank.jobs.entry import Arguments, check_absolute, check_file, parser, run_task
 
 if TYPE_CHECKING:
-    from serve.config import ServeConfig
+    from rayrank.serve.config import ServeConfig
 
 PART_QUERIES = 100
 """Queries per part file; a restart ranks only the queries whose file is missing."""
@@ -35,8 +35,8 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
     from rayrank.cluster.connection import start_ray
     from rayrank.cluster.partitions import make_missing
     from rayrank.runs.scoring import actor_pool
-    from serve.config import read
-    from serve.query_ranker import QueryRanker
+    from rayrank.serve.config import read
+    from rayrank.serve.query_ranker import QueryRanker
 
     first_stage = searched(config, store)
     queries = list(queries_of(arguments, first_stage).items())
@@ -68,7 +68,7 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
 
 def searched(config: PipelineConfig, store: Store) -> Artifact:
     """Return the first stage's run; refuse one that cannot search for new queries."""
-    from serve.first_stages import FOLDERS, open_run
+    from rayrank.serve.first_stages import FOLDERS, open_run
 
     name = config.candidates.first_stage
     run = store.require(flow.run_node(name, config), config)
@@ -96,7 +96,7 @@ def check(arguments: Arguments) -> None:
 def queries_of(arguments: Arguments, first_stage: Artifact) -> dict[str, str]:
     """Return the texts of the queries to rank, by id."""
     from rayrank.data.new_queries import read_new_queries
-    from serve.first_stages import corpus_of
+    from rayrank.serve.first_stages import corpus_of
 
     if arguments.queries:
         return read_new_queries(arguments.queries)

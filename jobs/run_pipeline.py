@@ -4,10 +4,10 @@ import shlex
 from functools import partial
 from typing import Any
 
-from jobs.entry import Arguments, parser, run_job
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store, digest_of
 from rayrank.core.config import PipelineConfig
+from rayrank.jobs.entry import Arguments, parser, run_job
 
 REPORT = "report.md"
 
@@ -33,7 +33,7 @@ def conclude(
 ) -> dict[str, Any]:  # fmt: skip
     """Print what was built, how good it is, where the report is and how to serve the run that dev chose."""
     # Imported late: they load SciPy, which takes a second, and a wrong option is reported before.
-    from jobs.summary import pipeline_markdown, show_pipeline
+    from rayrank.jobs.summary import pipeline_markdown, show_pipeline
     from rayrank.stages.choice import choose
 
     choice = choose(config, store)

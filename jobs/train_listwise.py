@@ -1,6 +1,6 @@
 """Train the listwise model, the last phase of DR-BERT."""
 
-from jobs.entry import parser, run_job
+from rayrank.jobs.entry import parser, run_job
 
 if __name__ == "__main__":
     run_job(parser(__doc__).parse_args(), ["listwise"])

@@ -1,7 +1,7 @@
 """Train the pointwise model, which classifies one pair at a time as relevant or not; its input has the query's type."""
 
-from jobs.entry import parser, run_job
 from rayrank.core.config import PipelineConfig
+from rayrank.jobs.entry import parser, run_job
 
 
 def stages(config: PipelineConfig) -> list[tuple[str, PipelineConfig]]:

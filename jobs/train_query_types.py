@@ -3,10 +3,10 @@
 from dataclasses import asdict
 from typing import Any
 
-from jobs.entry import Arguments, assignment, parser, run_job
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.data.labelled_questions import Labelled, read_labelled
+from rayrank.jobs.entry import Arguments, assignment, parser, run_job
 
 RULES, TRAINED = "rules", "trained"
 

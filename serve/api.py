@@ -6,12 +6,12 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse
 from starlette.exceptions import HTTPException
 
-from serve.config import ServeConfig, api_keys
-from serve.metrics import Metrics
-from serve.protocols import cohere, documents, search, server, tei, vllm
-from serve.protocols.problems import CohereError, DetailError, ErrorBody, Problem, SharedError, TeiError
-from serve.protocols.route import Service, refusal
-from serve.records import Backend
+from rayrank.serve.config import ServeConfig, api_keys
+from rayrank.serve.metrics import Metrics
+from rayrank.serve.protocols import cohere, documents, search, server, tei, vllm
+from rayrank.serve.protocols.problems import CohereError, DetailError, ErrorBody, Problem, SharedError, TeiError
+from rayrank.serve.protocols.route import Service, refusal
+from rayrank.serve.records import Backend
 
 PAGE = Path(__file__).parent / "page"
 ROUTERS = (

@@ -12,12 +12,12 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig
 
 from rayrank.core.errors import RayrankError
-from serve.config import KEYS, SearchConfig, ServeConfig, api_keys, read
-from serve.records import Answer, Ask, Hit, Info, Overloaded
-from serve.remote import Handle, Remote
+from rayrank.serve.config import KEYS, SearchConfig, ServeConfig, api_keys, read
+from rayrank.serve.records import Answer, Ask, Hit, Info, Overloaded
+from rayrank.serve.remote import Handle, Remote
 
 if TYPE_CHECKING:
-    from serve.model import ServedModel
+    from rayrank.serve.model import ServedModel
 
 INGRESS_REQUESTS = 4096
 """Concurrent requests of an ingress replica. The limit is so high that the model's queue refuses requests before it."""
@@ -69,7 +69,7 @@ class Ranker:
         # Imported here because it loads torch, which the other deployments do not need.
         import torch
 
-        from serve.model import ServedModel
+        from rayrank.serve.model import ServedModel
 
         # One thread per assigned core. Ray also sets OMP_NUM_THREADS, but not if its launcher has set it before.
         # Without a running Ray, get_runtime_context would start one.
@@ -113,7 +113,7 @@ class Search:
     """A replica of the first stage."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        from serve.search import RunSearch
+        from rayrank.serve.search import RunSearch
 
         self._find = RunSearch(SearchConfig.model_validate(settings))
 
@@ -130,7 +130,7 @@ class Api:
 
     async def reconfigure(self, settings: dict[str, Any]) -> None:
         """Replace the HTTP application by one with these settings."""
-        from serve.api import create_api
+        from rayrank.serve.api import create_api
 
         config = ServeConfig.model_validate(settings)
         self._app = create_api(Remote(*self._handles, config.name, config.scaling.patience_s), config)
@@ -161,7 +161,7 @@ def build(arguments: dict[str, Any]) -> serve.Application:
 def _check(config: ServeConfig) -> None:
     """Open the model, the keys and the first stage once, so that errors appear here instead of in a replica's log."""
     from rayrank.bundle.export import load
-    from serve.first_stages import open_run
+    from rayrank.serve.first_stages import open_run
 
     load(config.model, config.backend)
     api_keys(config)

@@ -13,8 +13,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Generic, NamedTuple
 
-from serve.fair_queue import Batch, FairQueue, Pair, QueuedRequest
-from serve.records import Overloaded
+from rayrank.serve.fair_queue import Batch, FairQueue, Pair, QueuedRequest
+from rayrank.serve.records import Overloaded
 
 RATE_SMOOTHING = 0.2
 """Weight of the latest batch in the moving average of the scorer's tokens per second."""

@@ -8,7 +8,7 @@ from typing import Any
 import jiter
 from fastapi import Request
 
-from serve.protocols.problems import Problem
+from rayrank.serve.protocols.problems import Problem
 
 BODY_SECONDS = 30.0
 """Seconds in which a body has to arrive; a slower client gets HTTP 408."""

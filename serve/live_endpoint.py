@@ -8,8 +8,8 @@ import urllib.request
 from typing import Any
 
 from rayrank.core.errors import ConfigError
-from serve.config import KEYS
-from serve.replays import Replay
+from rayrank.serve.config import KEYS
+from rayrank.serve.replays import Replay
 
 ATTEMPTS, LONGEST_WAIT_S = 8, 5.0
 """Attempts on a busy endpoint, and the longest wait between two of them in seconds."""

@@ -21,14 +21,14 @@ from rayrank.models.batches import PairTexts
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.prepare import compile_for_scoring, scoring_copy
 from rayrank.models.inference.scorer import Scorer
+from rayrank.serve.batching import Batcher
+from rayrank.serve.config import ServeConfig
+from rayrank.serve.long_documents import LongDocuments, Parts
+from rayrank.serve.order import first_stage_order, ranked
+from rayrank.serve.piece_cache import PieceCache
+from rayrank.serve.records import Answer, Ask, Info, Overloaded, Timing
 from rayrank.text.ragged import Ids, Ragged
 from rayrank.text.template import Template
-from serve.batching import Batcher
-from serve.config import ServeConfig
-from serve.long_documents import LongDocuments, Parts
-from serve.order import first_stage_order, ranked
-from serve.piece_cache import PieceCache
-from serve.records import Answer, Ask, Info, Overloaded, Timing
 
 CPU_BATCH_FACTOR = 2
 """On a CPU, a batch holds this many times the tokens that keep the scorer busy, or more if many requests wait. The

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rayrank.scores.interpolation import interpolate
-from serve.records import Ask
+from rayrank.serve.records import Ask
 
 
 def ranked(logits: Sequence[float | None], first_stage: Sequence[float] | None, weight: float) -> list[int]:

@@ -18,9 +18,9 @@ from rayrank.measure.metrics import MRR_10, Measure
 from rayrank.measure.significance import Comparison, Interval, compare, mean_interval
 from rayrank.reports.table import difference_text, p_text
 from rayrank.scores.interpolation import interpolate
-from serve.live_endpoint import Endpoint
-from serve.replays import Replay, golden_replays
-from serve.targets import LiveModel, Settings
+from rayrank.serve.live_endpoint import Endpoint
+from rayrank.serve.replays import Replay, golden_replays
+from rayrank.serve.targets import LiveModel, Settings
 
 MIN_TAU = 0.3
 """Smallest accepted Kendall's tau with the live model. Unrelated orders are near 0; two trainings of the same model are

@@ -10,11 +10,11 @@ import torch
 from rayrank.cluster.partitions import FACTS, PartitionWorker
 from rayrank.core.artifacts import Artifact
 from rayrank.core.records import CANDIDATES
-from serve.config import ServeConfig
-from serve.model import ServedModel
-from serve.order import final_scores
-from serve.records import Ask
-from serve.search import RunSearch
+from rayrank.serve.config import ServeConfig
+from rayrank.serve.model import ServedModel
+from rayrank.serve.order import final_scores
+from rayrank.serve.records import Ask
+from rayrank.serve.search import RunSearch
 
 
 class QueryRanker(PartitionWorker):

@@ -10,7 +10,7 @@ from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
-from serve.records import Answer, Ask, Hit, Info, Overloaded, Unready
+from rayrank.serve.records import Answer, Ask, Hit, Info, Overloaded, Unready
 
 Handle = DeploymentHandle[Any]
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 
 from rayrank.core.artifacts import Artifact
 from rayrank.data.ids import Lookup
-from serve.config import SearchConfig
-from serve.first_stages import corpus_of, first_stage, open_run
-from serve.records import Hit
+from rayrank.serve.config import SearchConfig
+from rayrank.serve.first_stages import corpus_of, first_stage, open_run
+from rayrank.serve.records import Hit
 
 
 class RunSearch:

@@ -18,14 +18,14 @@ from rayrank.core.errors import ConfigError, RayrankError
 from rayrank.core.progress import live, say
 from rayrank.data.digests import varied
 from rayrank.stages.graph import make_all
-from tune import results
-from tune.gpu_usage import gpu_watch
-from tune.halving import early_stopping
-from tune.placement import num_parallel_trials, trial_resources
-from tune.search import StudySearch
-from tune.spaces import THRESHOLD, Space
-from tune.study import add_gpu_usage, enqueue, num_ended, open_storage
-from tune.trial import missing, run_trial
+from rayrank.tune import results
+from rayrank.tune.gpu_usage import gpu_watch
+from rayrank.tune.halving import early_stopping
+from rayrank.tune.placement import num_parallel_trials, trial_resources
+from rayrank.tune.search import StudySearch
+from rayrank.tune.spaces import THRESHOLD, Space
+from rayrank.tune.study import add_gpu_usage, enqueue, num_ended, open_storage
+from rayrank.tune.trial import missing, run_trial
 
 TUNE = "tune"
 """The folder of Ray Tune's own files, inside the folder of the sweep."""

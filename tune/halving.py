@@ -12,9 +12,9 @@ from optuna.study import Study
 from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 
 from rayrank.core.progress import say
-from tune.search import EPOCH
-from tune.spaces import EPOCHS, STEPS, Space
-from tune.study import DEV, trial_name
+from rayrank.tune.search import EPOCH
+from rayrank.tune.spaces import EPOCHS, STEPS, Space
+from rayrank.tune.study import DEV, trial_name
 
 REDUCTION = 2
 """One in this many trials continues beyond each rung."""

@@ -14,7 +14,7 @@ from optuna.visualization import matplotlib as optuna_plots
 from scipy import stats
 
 from rayrank.reports.palette import BLUE, GREY, LIGHT, ORANGE, png, tidy
-from tune.study import COST, Record
+from rayrank.tune.study import COST, Record
 
 MIN_TRIALS = 4
 """Finished trials that importances need to be meaningful."""

@@ -18,10 +18,10 @@ from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import as_file
 from rayrank.data.digests import DIGESTS, varied
 from rayrank.training.ray_train import CHECKPOINTS
-from tune import plots
-from tune.page import page
-from tune.spaces import NEGATIVES, SEED, THRESHOLD, Changes, Space, configured_value
-from tune.study import (
+from rayrank.tune import plots
+from rayrank.tune.page import page
+from rayrank.tune.spaces import NEGATIVES, SEED, THRESHOLD, Changes, Space, configured_value
+from rayrank.tune.study import (
     COST,
     Record,
     best,

@@ -12,8 +12,8 @@ from optuna.trial import Trial, TrialState
 from ray.tune.search.optuna import OptunaSearch
 
 from rayrank.core.progress import say
-from tune.spaces import Changes, Space
-from tune.study import COST, DEV, NAME, open_study, records, settings_text
+from rayrank.tune.spaces import Changes, Space
+from rayrank.tune.study import COST, DEV, NAME, open_study, records, settings_text
 
 RANDOM_TRIALS = 8
 """Trials with random settings before TPE has enough results to model."""

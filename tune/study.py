@@ -15,8 +15,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from rayrank.core.artifacts import Artifact
 from rayrank.core.errors import StorageError
-from tune.gpu_usage import GpuUsage
-from tune.spaces import SEED, Changes
+from rayrank.tune.gpu_usage import GpuUsage
+from rayrank.tune.spaces import SEED, Changes
 
 FILE, NAME = "study.jsonl", "sweep"
 DEV, COST = "dev", "ms_per_query"

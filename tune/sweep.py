@@ -9,21 +9,21 @@ The same command resumes a killed sweep; a higher --trials adds trials to the sa
 
 from typing import TYPE_CHECKING, Any
 
-from jobs.entry import Arguments, parser, run_task
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, TrainingStopped
 from rayrank.core.leases import leased
+from rayrank.jobs.entry import Arguments, parser, run_task
 
 if TYPE_CHECKING:
-    from tune.spaces import Space
+    from rayrank.tune.spaces import Space
 
 TRIALS = 20
 
 
 def chosen(arguments: Arguments, config: PipelineConfig) -> tuple["Space", int]:
     """Return the space and the number of trials that the options ask for; raises ConfigError for unusable options."""
-    from tune.spaces import open_space
+    from rayrank.tune.spaces import open_space
 
     if not any(getattr(settings, "model", "") == "listwise" for settings in config.runs.values()):
         raise ConfigError("A sweep trains listwise models, and no run has model=listwise: add one to runs.")
@@ -39,7 +39,7 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
     """Run the remaining trials of the sweep, write its results, and return a summary."""
     space, trials = chosen(arguments, config)
     # Imported after the checks, because loading Ray and torch takes seconds.
-    from tune import results
+    from rayrank.tune import results
 
     folder = results.sweep_folder(space, config, arguments.cost, store)
     with leased(folder, "running this sweep", waits=False):
@@ -49,9 +49,9 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
 def _run(
     folder: Artifact, space: "Space", arguments: Arguments, config: PipelineConfig, store: Store, trials: int
 ) -> dict[str, Any]:
-    from tune import results
-    from tune.execution import TUNE, execute
-    from tune.study import best, num_ended, open_storage, open_study, records
+    from rayrank.tune import results
+    from rayrank.tune.execution import TUNE, execute
+    from rayrank.tune.study import best, num_ended, open_storage, open_study, records
 
     study = open_study(open_storage(folder), arguments.cost)
     if num_ended(study) < trials:

@@ -17,9 +17,9 @@ from rayrank.stages import listwise
 from rayrank.stages.make import make
 from rayrank.training.loop import Log
 from rayrank.training.ray_train import LostWorkers
-from tune.search import EPOCH, OUTCOME, REASON
-from tune.spaces import EPOCHS, Changes, configured_value
-from tune.study import COST, DEV, trial_name
+from rayrank.tune.search import EPOCH, OUTCOME, REASON
+from rayrank.tune.spaces import EPOCHS, Changes, configured_value
+from rayrank.tune.study import COST, DEV, trial_name
 
 log = logging.getLogger(__name__)
 

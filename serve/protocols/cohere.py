@@ -4,9 +4,9 @@ import uuid
 
 from pydantic import BaseModel
 
-from serve.protocols.documents import DocumentsRequest, Meta, Result, meta_of, results_of
-from serve.protocols.problems import CohereError
-from serve.protocols.route import Serving, documented, guarded
+from rayrank.serve.protocols.documents import DocumentsRequest, Meta, Result, meta_of, results_of
+from rayrank.serve.protocols.problems import CohereError
+from rayrank.serve.protocols.route import Serving, documented, guarded
 
 
 class CohereAnswer(BaseModel):

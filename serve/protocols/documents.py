@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from serve.protocols.problems import Problem, SharedError
-from serve.protocols.route import Service, Serving, documented, guarded
-from serve.protocols.wire import FirstStageFields, Query, Usage, Window, Wire, cut_warnings, scores_of, usage_of
-from serve.records import Answer
+from rayrank.serve.protocols.problems import Problem, SharedError
+from rayrank.serve.protocols.route import Service, Serving, documented, guarded
+from rayrank.serve.protocols.wire import FirstStageFields, Query, Usage, Window, Wire, cut_warnings, scores_of, usage_of
+from rayrank.serve.records import Answer
 
 DOCUMENTS_PER_UNIT = 100
 """Documents of one billed search unit at Cohere."""

@@ -8,7 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 
 from rayrank.core.errors import RayrankError
-from serve.records import Overloaded, Unready
+from rayrank.serve.records import Overloaded, Unready
 
 Kind = Literal[
     "invalid_json", "unauthorised", "missing", "method", "slow", "too_large", "media_type",

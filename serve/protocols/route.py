@@ -12,11 +12,11 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.requests import ClientDisconnect
 
-from serve.config import ServeConfig
-from serve.limits import check_key, check_lists, read_json
-from serve.metrics import Metrics
-from serve.protocols.problems import ErrorBody, problem_of
-from serve.records import Answer, Ask, Backend
+from rayrank.serve.config import ServeConfig
+from rayrank.serve.limits import check_key, check_lists, read_json
+from rayrank.serve.metrics import Metrics
+from rayrank.serve.protocols.problems import ErrorBody, problem_of
+from rayrank.serve.records import Answer, Ask, Backend
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 ErrorFormat = Callable[[Any], type[ErrorBody]]

@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from serve.protocols.problems import DetailError, Problem
-from serve.protocols.route import BODY_STATUSES, Serving, documented, guarded
-from serve.protocols.wire import OwnFields, Query, Window, Wire, cut_warnings, scores_of
-from serve.records import Ask
+from rayrank.serve.protocols.problems import DetailError, Problem
+from rayrank.serve.protocols.route import BODY_STATUSES, Serving, documented, guarded
+from rayrank.serve.protocols.wire import OwnFields, Query, Window, Wire, cut_warnings, scores_of
+from rayrank.serve.records import Ask
 
 
 class SearchRequest(OwnFields):

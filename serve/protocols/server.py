@@ -11,9 +11,9 @@ from fastapi import Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
-from serve.protocols.problems import DetailError
-from serve.protocols.route import Serving, documented, guarded
-from serve.records import Overloaded
+from rayrank.serve.protocols.problems import DetailError
+from rayrank.serve.protocols.route import Serving, documented, guarded
+from rayrank.serve.records import Overloaded
 
 
 class Health(BaseModel):

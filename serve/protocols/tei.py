@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 from fastapi import Response
 from pydantic import BaseModel, Discriminator, Field, Tag
 
-from serve.protocols.documents import DocumentsAnswer, DocumentsRequest, rerank_documents
-from serve.protocols.problems import ErrorBody, Problem, SharedError, TeiError
-from serve.protocols.route import BODY_STATUSES, Service, Serving, documented, guarded
-from serve.protocols.wire import FirstStageFields, Query, Texts, Wire, scores_of
-from serve.records import Answer, Ask
+from rayrank.serve.protocols.documents import DocumentsAnswer, DocumentsRequest, rerank_documents
+from rayrank.serve.protocols.problems import ErrorBody, Problem, SharedError, TeiError
+from rayrank.serve.protocols.route import BODY_STATUSES, Service, Serving, documented, guarded
+from rayrank.serve.protocols.wire import FirstStageFields, Query, Texts, Wire, scores_of
+from rayrank.serve.records import Answer, Ask
 
 MAX_LISTED = 50
 """Positions of truncated texts that the header x-cut-texts lists."""

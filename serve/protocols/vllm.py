@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from serve.protocols.problems import DetailError, Problem
-from serve.protocols.route import Service, Serving, documented, guarded
-from serve.protocols.wire import OwnFields, Usage, cut_warnings, usage_of
-from serve.records import Answer, Ask
+from rayrank.serve.protocols.problems import DetailError, Problem
+from rayrank.serve.protocols.route import Service, Serving, documented, guarded
+from rayrank.serve.protocols.wire import OwnFields, Usage, cut_warnings, usage_of
+from rayrank.serve.records import Answer, Ask
 
 Side = Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)]
 MAX_CONCURRENT = 32

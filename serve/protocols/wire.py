@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from serve.protocols.problems import Problem
-from serve.records import Answer, Ask
+from rayrank.serve.protocols.problems import Problem
+from rayrank.serve.records import Answer, Ask
 
 MAX_LISTED = 20
 """Positions that a warning lists; further ones are only counted."""

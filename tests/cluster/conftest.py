@@ -12,9 +12,9 @@ import ray
 import torch
 from transformers import BertConfig, BertModel
 
-from jobs.entry import configure, parser
 from rayrank.cluster.connection import start_ray
 from rayrank.core.config import MINILM, PipelineConfig
+from rayrank.jobs.entry import configure, parser
 from rayrank.text.pieces import load_tokenizer
 from tests.forked_jobs import Forks
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs.train_query_types import measure
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig, QueryTypesConfig, ResourcesConfig, TyperConfig
 from rayrank.core.records import QUERIES
 from rayrank.data.labelled_questions import labels_digest, read_labelled
+from rayrank.jobs.train_query_types import measure
 from rayrank.stages import query_typer, query_types
 
 

@@ -174,7 +174,7 @@ def test_the_gpus_of_a_node_are_sampled_on_that_node(tmp_path: Path) -> None:
     program.chmod(0o755)
     script = """
 import time, ray
-from tune.gpu_usage import gpu_watch
+from rayrank.tune.gpu_usage import gpu_watch
 ray.init(address="local", num_gpus=1, include_dashboard=False, log_to_driver=False)
 with gpu_watch() as usage:
     deadline = time.monotonic() + 60

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 import torch
 
-from jobs.entry import configure, parser
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.core.overrides import apply
+from rayrank.jobs.entry import configure, parser
 from rayrank.measure.metrics import Measure
 from rayrank.models.saved import load_reranker
 from rayrank.stages import listwise, pointwise

@@ -21,9 +21,9 @@ from rayrank.bundle.export import Bundle, export, settings_of
 from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
+from rayrank.serve.app import build
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
-from serve.app import build
 
 
 def make_model(folder: Path, seed: int) -> Path:

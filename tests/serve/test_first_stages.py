@@ -6,9 +6,9 @@ import pytest
 
 from rayrank.core.artifacts import Artifact
 from rayrank.core.errors import ConfigError
-from serve.config import SearchConfig
-from serve.first_stages import corpus_of, first_stage, open_run
-from serve.search import RunSearch
+from rayrank.serve.config import SearchConfig
+from rayrank.serve.first_stages import corpus_of, first_stage, open_run
+from rayrank.serve.search import RunSearch
 
 
 @pytest.mark.parametrize("kind", ["search", "dense", "interpolate", "rrf"])

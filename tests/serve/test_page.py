@@ -9,7 +9,7 @@ import httpx
 import pytest
 from ray import serve
 
-from serve.app import build
+from rayrank.serve.app import build
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is driven by the package playwright")
 Browser, Page, expect = playwright.Browser, playwright.Page, playwright.expect

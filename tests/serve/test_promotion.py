@@ -173,7 +173,7 @@ def test_a_model_that_the_replicas_cannot_load_is_rolled_back(cluster: Cluster) 
     # The replicas cannot load a folder that does not exist.
     script = f"""
 from rayrank.core.errors import ConfigError
-from serve.targets import open_target
+from rayrank.serve.targets import open_target
 target = open_target({cluster.dashboard!r})
 try:
     target.replace_model({{**target.live().settings, "model": "/nowhere"}})

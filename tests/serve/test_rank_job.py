@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from ray import serve
 
-from jobs.rank import queries_of
 from rayrank.core.errors import ConfigError
 from rayrank.data.run_files import read_trec
-from serve.app import build
-from serve.first_stages import corpus_of, open_run
-from serve.order import final_scores
+from rayrank.jobs.rank import queries_of
+from rayrank.serve.app import build
+from rayrank.serve.first_stages import corpus_of, open_run
+from rayrank.serve.order import final_scores
 
 SETTINGS = ["dataset.demo.subjects=20", "candidates.depth=10", "candidates.first_stage=dense"]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from ray import serve
 
-from serve.app import build
+from rayrank.serve.app import build
 
 schemathesis = pytest.importorskip("schemathesis")
 

@@ -19,7 +19,7 @@ from ray.serve import RunTarget
 from rayrank.bundle.export import load
 from rayrank.bundle.predicted_types import types_for
 from rayrank.bundle.text_scorer import score
-from serve.app import build
+from rayrank.serve.app import build
 from tests.serve.conftest import clients, make_model
 
 QUERIES = ["where is the bogue", "who asked", "how tall is the lighthouse of the bay", "bogue"]

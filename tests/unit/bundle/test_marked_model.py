@@ -14,12 +14,12 @@ from rayrank.bundle.text_scorer import score
 from rayrank.core.config import MINILM, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.models.encoder import Encoder
 from rayrank.models.reranker import Reranker
+from rayrank.serve.config import ServeConfig
+from rayrank.serve.model import ServedModel
+from rayrank.serve.records import Ask
 from rayrank.text.markers import num_ids
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
-from serve.config import ServeConfig
-from serve.model import ServedModel
-from serve.records import Ask
 
 QUERY = "ghost meaning urban"
 PASSAGES = ["Ghost town, an urban area with a fixed boundary", "a zyxwvut", "", "urban " * 60]

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from jobs.export import run
 from rayrank.bundle.card import write_card
 from rayrank.bundle.export import Settings, load
 from rayrank.bundle.provenance import Phase, Provenance
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import EncoderConfig, InputConfig, PipelineConfig, StrmConfig
 from rayrank.core.errors import MissingArtifact, StorageError
+from rayrank.jobs.export import run
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
 from rayrank.models.saved import save

@@ -12,11 +12,11 @@ from rayrank.bundle.text_scorer import score
 from rayrank.core.config import MINILM, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.models.encoder import Encoder
 from rayrank.models.reranker import Reranker
+from rayrank.serve.config import read
+from rayrank.serve.model import ServedModel
+from rayrank.serve.records import Answer, Ask
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
-from serve.config import read
-from serve.model import ServedModel
-from serve.records import Answer, Ask
 
 QUERY, LENGTH, STRIDE = "where is the old house", 13, 5
 WORDS = (

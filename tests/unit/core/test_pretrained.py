@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.entry import configure, parser
 from rayrank.core import flow
 from rayrank.core.config import MINILM, PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.pretrained import content_digest, locate
 from rayrank.data.digests import varied
+from rayrank.jobs.entry import configure, parser
 
 
 def folder(place: Path, weights: bytes = b"weights") -> str:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs.entry import parser
-from jobs.run_pipeline import serving
-from jobs.settings import lines
 from rayrank.core.overrides import build
 from rayrank.core.presets import PRESETS
+from rayrank.jobs.entry import parser
+from rayrank.jobs.run_pipeline import serving
+from rayrank.jobs.settings import lines
 
 
 @pytest.mark.parametrize("preset", PRESETS)

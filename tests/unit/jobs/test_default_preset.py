@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs.entry import parser, preset_of
+from rayrank.jobs.entry import parser, preset_of
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from jobs.summary import pipeline_markdown, show, show_pipeline
+from rayrank.jobs.summary import pipeline_markdown, show, show_pipeline
 
 
 def figures(mean: float, over: float | None) -> dict[str, Any]:

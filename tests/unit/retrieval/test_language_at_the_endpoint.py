@@ -13,7 +13,7 @@ import json, sys, time
 from rayrank.core.artifacts import Store
 from rayrank.core.overrides import build
 from rayrank.retrieval.lucene import Indexer
-from serve.first_stages import first_stage, open_run
+from rayrank.serve.first_stages import first_stage, open_run
 
 found = {}
 for language in ("en", "de"):

@@ -6,13 +6,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.run_pipeline import whole
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import DatasetError
 from rayrank.core.overrides import build
 from rayrank.data.digests import digested, varied
+from rayrank.jobs.run_pipeline import whole
 from rayrank.runs import file as file_run
 from rayrank.stages.make import make
 from tests.unit.runs.first_stages import read, storage

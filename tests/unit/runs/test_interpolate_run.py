@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs.run_pipeline import whole
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import build
 from rayrank.core.records import CANDIDATES, JUDGMENTS
+from rayrank.jobs.run_pipeline import whole
 from rayrank.measure.metrics import MRR_10
 from rayrank.scores.interpolation import Interpolation
 from rayrank.stages.export_checks import first_stage_weight

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from serve.batching import Batcher, Scored
-from serve.records import Overloaded
+from rayrank.serve.batching import Batcher, Scored
+from rayrank.serve.records import Overloaded
 
 pytestmark = pytest.mark.timed
 

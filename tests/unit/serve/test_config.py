@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from rayrank.core.errors import ConfigError
-from serve.config import api_keys, read
+from rayrank.serve.config import api_keys, read
 
 EXAMPLE = Path(__file__).parents[3] / "serve/config.yaml"
 

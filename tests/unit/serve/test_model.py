@@ -22,13 +22,13 @@ from rayrank.models.inference.onnx_graph import int8, onnx_graph
 from rayrank.models.inference.scorer import Scorer
 from rayrank.models.reranker import Reranker
 from rayrank.scores.calibration import fit
+from rayrank.serve.config import read
+from rayrank.serve.model import MAX_EXPLANATIONS, ServedModel
+from rayrank.serve.order import ranked
+from rayrank.serve.piece_cache import ENTRY_OVERHEAD, PieceCache
+from rayrank.serve.records import Answer, Ask, Overloaded
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 from rayrank.text.words import word_table
-from serve.config import read
-from serve.model import MAX_EXPLANATIONS, ServedModel
-from serve.order import ranked
-from serve.piece_cache import ENTRY_OVERHEAD, PieceCache
-from serve.records import Answer, Ask, Overloaded
 
 pytestmark = pytest.mark.timed
 

@@ -12,10 +12,10 @@ from rayrank.bundle.export import Bundle, export, settings_of
 from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
+from rayrank.serve.app import Ranker, build
+from rayrank.serve.records import Answer, Ask
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
-from serve.app import Ranker, build
-from serve.records import Answer, Ask
 
 ASK = Ask("where is the bogue", [f"The bogue number {number} lies in the bay." for number in range(20)])
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-import serve.remote
-from serve.app import _ranker
-from serve.config import ServeConfig
-from serve.records import Answer, Ask, Timing, Unready
-from serve.remote import GRACE_S, Remote
+from rayrank.serve import remote as requests_to_replicas
+from rayrank.serve.app import _ranker
+from rayrank.serve.config import ServeConfig
+from rayrank.serve.records import Answer, Ask, Timing, Unready
+from rayrank.serve.remote import GRACE_S, Remote
 
 pytestmark = pytest.mark.timed
 
@@ -64,7 +64,7 @@ def test_at_the_deadline_the_answer_has_no_scores_or_is_unready_without_a_replic
     is_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checks: list[object] = []
-    monkeypatch.setattr(serve.remote, "_has_replica", lambda method: (checks.append(method), is_up)[1])
+    monkeypatch.setattr(requests_to_replicas, "_has_replica", lambda method: (checks.append(method), is_up)[1])
     ranker = Ranker(late)
     ask = Ask("what", ["a", "b"], "location", deadline_ms=100)
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from serve.api import create_api
-from serve.config import ServeConfig
-from serve.records import Answer, Ask, Hit, Info, Overloaded, Timing, Unready
+from rayrank.serve.api import create_api
+from rayrank.serve.config import ServeConfig
+from rayrank.serve.records import Answer, Ask, Hit, Info, Overloaded, Timing, Unready
 
 LONG = 200
 """Characters of the longest passage that this scorer does not report as truncated."""

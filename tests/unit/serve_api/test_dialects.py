@@ -8,8 +8,8 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from serve.config import ServeConfig
-from serve.records import Answer, Ask, Overloaded
+from rayrank.serve.config import ServeConfig
+from rayrank.serve.records import Answer, Ask, Overloaded
 
 QUERY = "how do whales breathe"
 TEXTS = ["bread needs yeast", "whales breathe air", "whales sing"]

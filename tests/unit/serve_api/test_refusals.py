@@ -11,10 +11,10 @@ import pytest
 import requests
 
 from rayrank.core.errors import ConfigError
-from serve import limits
-from serve.api import create_api
-from serve.config import ServeConfig
-from serve.records import Backend, Info, Overloaded, Unready
+from rayrank.serve import limits
+from rayrank.serve.api import create_api
+from rayrank.serve.config import ServeConfig
+from rayrank.serve.records import Backend, Info, Overloaded, Unready
 
 JSON = {"content-type": "application/json"}
 TEI, V1, V2, SCORE = "/rerank", "/v1/rerank", "/v2/rerank", "/score"

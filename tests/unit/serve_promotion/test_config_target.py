@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from rayrank.core.errors import ConfigError
-from serve.targets import open_target
+from rayrank.serve.targets import open_target
 
 BLOCK = """\
 # Our endpoint.

@@ -11,9 +11,9 @@ from rayrank.bundle.golden import GoldenPair
 from rayrank.core.config import EvaluateConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.measure.metrics import Measure
-from serve.promotion import difference, promoted, rolled_back, served_scores
-from serve.replays import Replay, golden_replays, read_replays
-from serve.targets import LiveModel
+from rayrank.serve.promotion import difference, promoted, rolled_back, served_scores
+from rayrank.serve.replays import Replay, golden_replays, read_replays
+from rayrank.serve.targets import LiveModel
 
 CONFIG = EvaluateConfig(resamples=500)
 RNG = np.random.default_rng(0)

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.ablate import run
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import apply
 from rayrank.core.presets import PRESETS
+from rayrank.jobs.ablate import run
 from rayrank.stages.ablation import (
     RowSpec,
     _configured,

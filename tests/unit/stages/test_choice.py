@@ -6,13 +6,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs.export import chosen_model
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import build
 from rayrank.core.records import CANDIDATES, JUDGMENTS
+from rayrank.jobs.export import chosen_model
 from rayrank.stages.choice import choose
 
 CONFIG = build("demo", assignments=["evaluate.resamples=200"])

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.first_stages import chosen, run
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import build
 from rayrank.core.records import CANDIDATES, JUDGMENTS
+from rayrank.jobs.first_stages import chosen, run
 from rayrank.reports.first_stages import Cost
 from rayrank.stages.first_stages import cost, measure, prepare, with_digests
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs import summary
 from rayrank.core.artifacts import Store
 from rayrank.core.config import EvaluateConfig, PipelineConfig
 from rayrank.core.records import CANDIDATES, JUDGMENTS
+from rayrank.jobs import summary
 from rayrank.runs.reading import run_names
 from rayrank.stages import evaluate
 

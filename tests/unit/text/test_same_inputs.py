@@ -21,13 +21,13 @@ from rayrank.core.records import JUDGMENTS
 from rayrank.models.batches import PaddedBatch, PairTexts
 from rayrank.models.encoder import Encoder
 from rayrank.models.reranker import Reranker
+from rayrank.serve.config import read
+from rayrank.serve.model import ServedModel
+from rayrank.serve.records import Ask
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 from rayrank.text.template import Template
 from rayrank.text.words import word_table
 from rayrank.training import data
-from serve.config import read
-from serve.model import ServedModel
-from serve.records import Ask
 
 VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] what is a bog ##ue fish of number ##s entity ? .".split()
 WORDS = st.sampled_from(["what", "is", "a", "bogue", "fish", "of", "numbers", "entity", "?", "."])

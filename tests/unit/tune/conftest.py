@@ -10,8 +10,8 @@ from optuna.trial import TrialState
 from rayrank.core.artifacts import Artifact
 from rayrank.core.config import PipelineConfig
 from rayrank.core.overrides import build
-from tune.spaces import Space, open_space
-from tune.study import open_storage, open_study
+from rayrank.tune.spaces import Space, open_space
+from rayrank.tune.study import open_storage, open_study
 
 VALUES = (0.41, 0.40, 0.44, 0.43, 0.42)
 

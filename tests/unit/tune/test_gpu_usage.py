@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 import ray
 
-from tune import gpu_usage
-from tune.gpu_usage import GpuUsage
+from rayrank.tune import gpu_usage
+from rayrank.tune.gpu_usage import GpuUsage
 
 
 @pytest.fixture

@@ -17,14 +17,14 @@ from rayrank.core.errors import StorageError
 from rayrank.core.overrides import build
 from rayrank.training.loop import Log
 from rayrank.training.ray_train import _explained
-from tune import results, trial
-from tune.execution import own_error, shared_artifacts
-from tune.halving import early_stopping, restored_rungs
-from tune.placement import num_workers_that_fit
-from tune.search import StudySearch
-from tune.spaces import Changes, Space, open_space
-from tune.study import FILE, Record, enqueue, open_storage, open_study, records, trial_name
-from tune.trial import reason
+from rayrank.tune import results, trial
+from rayrank.tune.execution import own_error, shared_artifacts
+from rayrank.tune.halving import early_stopping, restored_rungs
+from rayrank.tune.placement import num_workers_that_fit
+from rayrank.tune.search import StudySearch
+from rayrank.tune.spaces import Changes, Space, open_space
+from rayrank.tune.study import FILE, Record, enqueue, open_storage, open_study, records, trial_name
+from rayrank.tune.trial import reason
 
 
 def nothing(changes: Changes) -> set[tuple[str, str]]:

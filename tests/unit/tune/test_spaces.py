@@ -6,7 +6,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import build
-from tune.spaces import SPACES, Space, open_space
+from rayrank.tune.spaces import SPACES, Space, open_space
 
 CONFIG = build("demo", assignments=["listwise.negatives=5", "noise.threshold=0.6", "listwise.lr=1e-4"])
 

@@ -11,18 +11,28 @@ from optuna.distributions import CategoricalDistribution
 from optuna.study import Study
 from optuna.trial import TrialState
 
-from jobs.ablate import changes_of
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.overrides import apply, build
 from rayrank.data.digests import digested
+from rayrank.jobs.ablate import changes_of
 from rayrank.training.ray_train import CHECKPOINTS
-from tune import plots, results
-from tune.gpu_usage import GpuUsage
-from tune.spaces import Changes, Space, open_space
-from tune.study import FILE, Record, add_gpu_usage, best, num_ended, open_storage, open_study, records, trainings
-from tune.sweep import run
+from rayrank.tune import plots, results
+from rayrank.tune.gpu_usage import GpuUsage
+from rayrank.tune.spaces import Changes, Space, open_space
+from rayrank.tune.study import (
+    FILE,
+    Record,
+    add_gpu_usage,
+    best,
+    num_ended,
+    open_storage,
+    open_study,
+    records,
+    trainings,
+)
+from rayrank.tune.sweep import run
 
 
 def record(number: int, dev: float | None, state: str = "finished", **changes: Any) -> Record:
