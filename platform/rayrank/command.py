@@ -45,7 +45,7 @@ COMMANDS = (
     Command("ablate", "what each part of DR-BERT is worth: the paper's Table 1", f"{DATA} --seeds 3"),
     Command("sweep", "search for better settings", f"{DATA} --space default --trials 24", "rayrank.tune.sweep"),
     Command("export", "write the model that dev chose as a folder", f"{DATA} --output models/new"),
-    Command("serve", "start the HTTP endpoint of a model", "--model models/new scaling.max=4", "rayrank.serve.command"),
+    Command("serve", "start the HTTP endpoint of a model", "--model models/new scaling.max=4", "rayrank.serve.run"),
     Command("promote", "replace the model of a running endpoint", "--model models/new --to http://127.0.0.1:8265"),
     Command(
         "rank", "rank new queries without an endpoint",
