@@ -85,5 +85,5 @@ def test_a_job_makes_its_artifact(run: Run, tmp_path: Path) -> None:
 
 def test_the_endpoint_refuses_a_folder_without_a_model(run: Run) -> None:
     finished = run("rayrank", "serve", "--model", "none", "scaling.max=2")
-    assert finished.returncode == 1
+    assert finished.returncode == 2
     assert "none is no exported model" in finished.stderr
