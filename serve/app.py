@@ -1,4 +1,4 @@
-"""The Serve application: `serve run serve.app:build model=DIR`."""
+"""The Serve application: `rayrank serve --model DIR`, or `serve run rayrank.serve.app:build model=DIR`."""
 
 import asyncio
 import math

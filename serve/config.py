@@ -1,4 +1,4 @@
-"""Every setting of the endpoint, read from `serve run serve.app:build key=value` or from a YAML file."""
+"""Every setting of the endpoint, read from `rayrank serve --model DIR key=value` or from a YAML file."""
 
 import os
 from collections.abc import Mapping

@@ -201,7 +201,7 @@ def _training(origin: Provenance) -> str:
 
 def _evaluation(origin: Provenance) -> str:
     if not origin.evaluations:
-        return "This model has not been measured yet: run `python -m jobs.evaluate`."
+        return "This model has not been measured yet: run `rayrank evaluate`."
     tables = []
     for manifest in origin.evaluations:
         rows, baseline = [], manifest["baseline"]

@@ -46,6 +46,8 @@ INT8, CALIBRATION, GOLDEN, QUERY_TYPER = "model-int8.onnx", "calibration.json", 
 """Optional files of a folder."""
 MODEL_TYPE = "rayrank"
 """The model type of folders that only `load` can open; no version of transformers knows it."""
+FORMAT = 1
+"""The number of a folder's layout, to be raised when an older rayrank would misread what `export` writes."""
 
 Content = TypeVar("Content")
 
@@ -53,7 +55,7 @@ Content = TypeVar("Content")
 class Settings(Section):
     """The settings that scoring as in training needs besides the weights."""
 
-    format: Literal[1] = 1
+    format: Literal[1] = FORMAT
     base: str
     """The encoder's model type in transformers, e.g. `bert`."""
     strm: StrmConfig
@@ -189,7 +191,7 @@ def load(folder: str, backend: Backend = "torch") -> Bundle:
     path = Path(folder).expanduser()
     _check_folder(path, folder, backend)
     try:
-        settings = Settings.model_validate_json((path / SETTINGS).read_text(encoding="utf-8"))
+        settings = _read_settings(path / SETTINGS, folder)
         config = json.loads((path / ENCODER_CONFIG).read_text(encoding="utf-8"))
         weights = safetensors.torch.load((path / WEIGHTS).read_bytes())
         optional = _read_optional(path, backend)
@@ -217,6 +219,18 @@ def _check_folder(path: Path, folder: str, backend: Backend) -> None:
             f"scorer.backend={backend} cannot be used: {folder} has no {INT8}; run jobs.export with --set "
             f"scorer.backend={backend}, or set scorer.backend=torch."
         )
+
+
+def _read_settings(file: Path, folder: str) -> Settings:
+    """Return the settings of a folder; one without a number was written before folders had numbers, in format 1."""
+    content = json.loads(file.read_text(encoding="utf-8"))
+    number = content.get("format") if isinstance(content, dict) else None
+    if isinstance(number, int) and number > FORMAT:
+        raise ConfigError(
+            f"{folder} has format {number}, and this version of rayrank reads formats up to {FORMAT}: install a newer "
+            f"rayrank, or export the model again with this version."
+        )
+    return Settings.model_validate_json(json.dumps(content))
 
 
 def _read_optional(folder: Path, backend: Backend) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from rayrank.bundle import text_scorer
-from rayrank.bundle.export import Bundle, Settings, export, load, settings_of
+from rayrank.bundle.export import FORMAT, Bundle, Settings, export, load, settings_of
 from rayrank.bundle.golden import GoldenPair
 from rayrank.bundle.text_scorer import check_golden, score
 from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
@@ -237,8 +237,24 @@ def test_a_folder_that_is_no_export_is_refused(tokenizer: PreTrainedTokenizerFas
     with pytest.raises(ConfigError, match=r"is no exported model: it has no rayrank\.json"):
         load(str(tmp_path))
     exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "model")
-    (tmp_path / "model/rayrank.json").write_text('{"format": 2}')
+    (tmp_path / "model/rayrank.json").write_text('{"format": 1}')
     with pytest.raises(ConfigError, match=r"cannot be opened: .* export the model again"):
+        load(str(tmp_path / "model"))
+
+
+def test_a_folder_without_a_format_number_opens_and_a_newer_one_says_what_to_do(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    written = exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "model").settings
+    file = tmp_path / "model/rayrank.json"
+    content = json.loads(file.read_text())
+    assert content.pop("format") == FORMAT
+
+    file.write_text(json.dumps(content))
+    assert load(str(tmp_path / "model")).settings == written
+    # A newer format may have settings that this version does not know.
+    file.write_text(json.dumps({**content, "format": FORMAT + 1, "unheard_of": 1}))
+    with pytest.raises(ConfigError, match=rf"has format {FORMAT + 1}, and this version .* install a newer"):
         load(str(tmp_path / "model"))
 
 
