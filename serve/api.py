@@ -8,19 +8,21 @@ from starlette.exceptions import HTTPException
 
 from rayrank.serve.config import ServeConfig, api_keys
 from rayrank.serve.metrics import Metrics
-from rayrank.serve.protocols import cohere, documents, search, server, tei, vllm
+from rayrank.serve.protocols import cohere, documents, inputs, search, server, similarity, tei, vllm
 from rayrank.serve.protocols.problems import CohereError, DetailError, ErrorBody, Problem, SharedError, TeiError
 from rayrank.serve.protocols.route import Service, refusal
 from rayrank.serve.records import Backend
 
 PAGE = Path(__file__).parent / "page"
 ROUTERS = (
-    tei.router, documents.router, cohere.router, vllm.router, tei.similarity_router,
-    search.search_router, search.router, server.open_router, server.router,
+    tei.router, documents.router, cohere.router, vllm.router, similarity.router, similarity.root_router, inputs.router,
+    search.search_router, search.router, server.open_router, server.router, server.named_router,
 )  # fmt: skip
 ERRORS_BY_PREFIX: dict[str, type[ErrorBody]] = {
-    "/rerank": TeiError, "/similarity": TeiError, "/v1/": SharedError, "/v2/": CohereError,
-}  # fmt: skip
+    **dict.fromkeys(("/rerank", "/similarity", "/predict", "/tokenize"), TeiError),
+    "/v1/": SharedError,
+    "/v2/": CohereError,
+}
 """The error format of unknown paths, by the start of the path."""
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import os
-from collections.abc import Awaitable, MutableMapping
+from collections.abc import Awaitable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
@@ -13,7 +13,7 @@ from ray.serve.config import AutoscalingConfig
 
 from rayrank.core.errors import RayrankError
 from rayrank.serve.config import KEYS, SearchConfig, ServeConfig, api_keys, read
-from rayrank.serve.records import Answer, Ask, Hit, Info, Overloaded
+from rayrank.serve.records import Answer, Ask, Hit, Info, Overloaded, Piece
 from rayrank.serve.remote import Handle, Remote
 
 if TYPE_CHECKING:
@@ -97,6 +97,9 @@ class Ranker:
 
     async def info(self) -> Info:
         return await self.model.info()
+
+    async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
+        return await self.model.tokenise(texts, with_special)
 
     def check_health(self) -> None:
         """Raise an error if Serve has to replace this replica."""

@@ -23,6 +23,8 @@ class Ask:
     are not scored in time are left out of the answer."""
     received_at: float = field(default_factory=time.time)
     """Wall-clock time at which the request arrived. The nodes of a cluster are assumed to have synchronised clocks."""
+    max_tokens: int | None = None
+    """Word pieces that are read of each passage; None means as many as the model reads."""
 
     def seconds_left(self) -> float | None:
         """Return the seconds until the deadline: a millisecond if it has passed, None without a deadline."""
@@ -88,6 +90,23 @@ class Info:
     calibration: dict[str, Any] | None = None
     """The method, and the expected calibration error (ECE) on held-out pairs before and after; None without one."""
     version: str = ""
+    dtype: str = "float32"
+    batch_tokens: int = 0
+    """Word pieces of a batch."""
+    tokenisers: int = 1
+    """Threads that tokenise texts."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A word piece of a text, and the characters that it covers."""
+
+    id: int
+    text: str
+    special: bool
+    start: int | None = None
+    """None for a special piece, which covers no characters."""
+    stop: int | None = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +141,9 @@ class Backend(Protocol):
 
     async def info(self) -> Info:
         """Describe the model."""
+
+    async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
+        """Return the word pieces of each text, up to the model's maximum length; raises Overloaded or Unready."""
 
     async def search(self, query: str, depth: int) -> list[Hit]:
         """Return the first stage's hits, best first."""

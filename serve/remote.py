@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
-from rayrank.serve.records import Answer, Ask, Hit, Info, Overloaded, Unready
+from rayrank.serve.records import Answer, Ask, Hit, Info, Overloaded, Piece, Unready
 
 Handle = DeploymentHandle[Any]
 
@@ -69,6 +70,10 @@ class Remote:
     async def info(self) -> Info:
         # A client that asks for the status gets it within a second, even if no replica is running.
         found: Info = await self._call(self._ranker.info, patience=min(1.0, self._patience))
+        return found
+
+    async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
+        found: list[list[Piece]] = await self._call(self._ranker.tokenise, texts, with_special)
         return found
 
     async def search(self, query: str, depth: int) -> list[Hit]:

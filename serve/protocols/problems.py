@@ -111,15 +111,18 @@ class DetailError(ErrorBody):
 
 
 class SharedError(ErrorBody):
-    """Errors of /v1/rerank, which has clients of Cohere, vLLM, Infinity and Jina: the fields of all of them."""
+    """Errors where clients of Cohere, vLLM, Infinity and Jina send documents: the fields of all of them."""
 
     message: str
     id: str
     error: ErrorDetail
+    detail: str
+    """Read by clients of Jina."""
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
-        return cls(message=problem.message, id=str(uuid.uuid4()), error=_detail(problem))
+        message = problem.message
+        return cls(message=message, id=str(uuid.uuid4()), error=_detail(problem), detail=message)
 
 
 def problem_of(error: Exception) -> Problem:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from rayrank.serve.protocols.problems import DetailError, Problem
 from rayrank.serve.protocols.route import BODY_STATUSES, Serving, documented, guarded
-from rayrank.serve.protocols.wire import OwnFields, Query, Window, Wire, cut_warnings, scores_of
+from rayrank.serve.protocols.wire import OwnFields, Query, Whole, Window, Wire, cut_warnings, scores_of
 from rayrank.serve.records import Ask
 
 
@@ -16,10 +16,10 @@ class SearchRequest(OwnFields):
     """A query to the index of this server."""
 
     query: Query
-    depth: int | None = Field(
+    depth: Whole | None = Field(
         default=None, ge=1, description="number of passages to retrieve; search.depth if left out"
     )
-    top_n: int | None = Field(default=None, ge=0, description="number of results; all if 0 or left out")
+    top_n: Whole | None = Field(default=None, ge=0, description="number of results; all if 0 or left out")
     first_stage_weight: float | None = Field(
         default=None,
         ge=0,
@@ -94,7 +94,7 @@ async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
             first_stage_score=hits[place].score, first_stage_rank=place + 1,
             window=Window.of(answer, place),
         )
-        for place, score in scores_of(answer, request.raw_scores)[: request.top_n or None]
+        for place, score in scores_of(answer, request.as_logits)[: request.top_n or None]
     ]  # fmt: skip
     return SearchAnswer(
         model=answer.model, results=results, query_type=answer.query_type,

@@ -1,5 +1,6 @@
 """Refused requests: the status, and the error format of each API."""
 
+import gzip
 import json
 import socket
 from collections.abc import Callable
@@ -39,7 +40,7 @@ def said(answer: requests.Response, route: str) -> str:
     if route == V2:
         assert set(body) == {"message", "id"}
         return str(body["message"])
-    assert set(body) == ({"error"} if route == SCORE else {"message", "id", "error"})
+    assert set(body) == ({"error"} if route == SCORE else {"message", "id", "error", "detail"})
     assert set(body["error"]) == {"message", "type", "param", "code"}
     return str(body["error"]["message"])
 
@@ -160,8 +161,36 @@ def test_another_content_type_is_refused(api: str, kind: str) -> None:
     assert "send application/json" in said(answer, V2)
 
 
-def test_a_compressed_body_is_refused(api: str) -> None:
-    assert post(api + V2, ask("q", V2, ["a"]), {**JSON, "content-encoding": "gzip"}).status_code == 415
+GZIPPED = {**JSON, "content-encoding": "gzip"}
+
+
+def test_a_body_may_be_compressed_by_gzip(api: str) -> None:
+    compressed = gzip.compress(ask("q", V2, ["a", "b"]))
+    assert len(post(api + V2, compressed, GZIPPED).json()["results"]) == 2
+    chunks = (compressed[place : place + 1] for place in range(len(compressed)))
+    assert requests.post(api + V2, data=chunks, headers=GZIPPED, timeout=10).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (gzip.compress(ask("q", V2, ["x" * 10_000_000])), 413, "larger than 20000 bytes"),
+        (gzip.compress(b"", 0) + b"\0" * 30_000, 413, "larger than 20000 bytes"),
+        (gzip.compress(ask("q", V2, ["a"]))[:-9], 400, "ends too early"),
+        (ask("q", V2, ["a"]), 400, "not gzip"),
+        (gzip.compress(b"{"), 400, "not JSON"),
+    ],
+)  # fmt: skip
+def test_a_compressed_body_has_the_limits_of_any_other(api: str, body: bytes, status: int, words: str) -> None:
+    answer = post(api + V2, body, GZIPPED)
+    assert answer.status_code == status
+    assert words in said(answer, V2)
+
+
+def test_another_compression_is_refused(api: str) -> None:
+    answer = post(api + V2, ask("q", V2, ["a"]), {**JSON, "content-encoding": "br"})
+    assert answer.status_code == 415
+    assert "send gzip" in said(answer, V2)
 
 
 def test_json_content_types_with_a_charset_or_suffix_are_accepted(api: str) -> None:
@@ -249,4 +278,5 @@ def test_without_a_model_the_server_is_not_ready(scorer: Backend, api: str, monk
 
     monkeypatch.setattr(scorer, "info", gone)
 
-    assert requests.get(f"{api}/ready", timeout=10).status_code == 503
+    for path in ("ready", "health"):
+        assert requests.get(f"{api}/{path}", timeout=10).status_code == 503
