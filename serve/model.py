@@ -27,7 +27,7 @@ from rayrank.serve.config import ServeConfig
 from rayrank.serve.long_documents import LongDocuments, Parts
 from rayrank.serve.order import first_stage_order, ranked
 from rayrank.serve.piece_cache import PieceCache
-from rayrank.serve.records import Answer, Ask, Info, Overloaded, Piece, Timing
+from rayrank.serve.records import Answer, Ask, Info, Load, Overloaded, Piece, Timing
 from rayrank.text.ragged import Ids, Ragged
 from rayrank.text.template import Template
 
@@ -61,6 +61,8 @@ class Inputs(NamedTuple):
     parts: Parts
     """The passages of the pairs."""
     query_type: str | None
+    num_cached: int
+    """Passages whose word pieces were in the cache."""
 
 
 class ServedModel:
@@ -127,6 +129,10 @@ class ServedModel:
             tokenisers=self.config.batching.tokenisers,
         )
 
+    def load(self) -> Load:
+        """Return what this model is busy with."""
+        return Load(self._batcher.num_queued)
+
     async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
         """Return the word pieces of each text, up to the model's maximum length."""
         work = asyncio.get_running_loop().run_in_executor
@@ -192,13 +198,15 @@ class ServedModel:
             partial=None in scored.scores,
             model=self.config.name,
             timing=Timing(tokenised - began, scored.queued, scored.scoring),
+            num_cached=inputs.num_cached,
         )
 
     def _inputs(self, ask: Ask) -> Inputs:
         query_type = self._query_type(ask)
         query, *types = self._pieces([ask.query] if query_type is None else [ask.query, query_type])
         prefix = self._template.prefixes(Ragged.of([query]), Ragged.of(types) if types else None)[0]
-        parts = self._long.parts([ids[: ask.max_tokens] for ids in self._pieces(ask.passages)])
+        passages, num_cached = self._pieces.look_up(ask.passages)
+        parts = self._long.parts([ids[: ask.max_tokens] for ids in passages])
         texts, rows = self._texts([prefix], parts.pieces), np.arange(len(parts.pieces))
         # The last part of a document ends where the document ends. Markers or a long query type may cut it off.
         last = np.cumsum(parts.counts) - 1
@@ -209,6 +217,7 @@ class ServedModel:
             cut=sorted(cut),
             parts=parts,
             query_type=query_type,
+            num_cached=num_cached,
         )
 
     def _weight(self, ask: Ask) -> float:

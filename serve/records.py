@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from prometheus_client.metrics_core import Metric
+
 
 @dataclass(frozen=True)
 class Ask:
@@ -64,6 +66,8 @@ class Answer:
     partial: bool = False
     model: str = ""
     timing: Timing = field(default_factory=Timing)
+    num_cached: int = 0
+    """Passages whose word pieces were in the replica's cache."""
 
     @classmethod
     def unscored(cls, ask: Ask, model: str, timing: Timing | None = None) -> "Answer":
@@ -118,6 +122,25 @@ class Hit:
     score: float
 
 
+@dataclass(frozen=True)
+class Load:
+    """What a replica of the model is busy with."""
+
+    num_queued: int
+    """Pairs that no batch has taken yet."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What an ingress replica knows when a scrape of any replica asks for it."""
+
+    ingress: str
+    """A name of this replica that no other one has had."""
+    known: Mapping[str, list[Metric]]
+    """The counters of this replica, and the last ones that it knows of others, by their names."""
+    num_in_flight: int
+
+
 class Overloaded(Exception):
     """The queue is full; `retry_after` is the number of seconds after which to try again."""
 
@@ -141,6 +164,12 @@ class Backend(Protocol):
 
     async def info(self) -> Info:
         """Describe the model."""
+
+    async def loads(self) -> list[Load]:
+        """Return the load of each replica of the model that answers at once."""
+
+    async def ingresses(self) -> list[Figures]:
+        """Return the figures of each ingress replica that answers at once."""
 
     async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
         """Return the word pieces of each text, up to the model's maximum length; raises Overloaded or Unready."""

@@ -57,11 +57,10 @@ class ExplainRequest(Wire):
     query_type: str | None = None
 
 
-router = guarded(lambda body: DetailError, documented(DetailError))
-search_router = guarded(lambda body: DetailError, documented(DetailError, (*BODY_STATUSES, 404)))
+router = guarded(lambda body: DetailError, documented(DetailError, (*BODY_STATUSES, 404)))
 
 
-@search_router.post("/search", response_model_exclude_none=True, tags=["Search"])
+@router.post("/search", response_model_exclude_none=True, tags=["Search"])
 async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
     """Retrieve passages with the first stage and re-rank them."""
     settings = service.config.search
@@ -105,4 +104,6 @@ async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
 @router.post("/explain", tags=["Search"])
 async def explain(request: ExplainRequest, service: Serving) -> dict[str, Any]:
     """Explain a passage's score: its pieces, words, exact matches and attention, and the score without each word."""
+    if not service.config.http.explain:
+        raise Problem("missing", "This server does not explain scores: start it with http.explain=true.")
     return await service.backend.explain(request.query, request.document, request.query_type)

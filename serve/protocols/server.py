@@ -90,6 +90,8 @@ class InfoAnswer(BaseModel):
     calibration: dict[str, Any] | None
     search: bool
     """Whether POST /search is available."""
+    explain: bool
+    """Whether POST /explain is available."""
 
 
 BUSY_S = 3.0
@@ -119,7 +121,7 @@ async def info(service: Serving) -> InfoAnswer:
         model_id=facts.pop("model"), max_input_length=facts.pop("length"), model_dtype=facts.pop("dtype"),
         max_batch_tokens=facts.pop("batch_tokens"), tokenization_workers=facts.pop("tokenisers"),
         max_concurrent_requests=config.scaling.queued, max_client_batch_size=config.limits.documents,
-        search=bool(config.search.run), **facts,
+        search=bool(config.search.run), explain=config.http.explain, **facts,
     )  # fmt: skip
 
 
@@ -151,5 +153,6 @@ def _model(facts: Info) -> dict[str, Any]:
 
 @router.get("/metrics", tags=["Server"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def metrics(service: Serving) -> Response:
-    """Return Prometheus metrics: requests, seconds per phase, pairs and word pieces."""
-    return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    """Return Prometheus metrics of the whole endpoint: all replicas of the ingress and of the model added up."""
+    ingresses, loads = await asyncio.gather(service.backend.ingresses(), service.backend.loads())
+    return Response(service.metrics.text(ingresses, loads), media_type=CONTENT_TYPE_LATEST)

@@ -12,7 +12,7 @@ import uvicorn
 
 from rayrank.serve.api import create_api
 from rayrank.serve.config import ServeConfig
-from rayrank.serve.records import Answer, Ask, Hit, Info, Overloaded, Piece, Timing, Unready
+from rayrank.serve.records import Answer, Ask, Figures, Hit, Info, Load, Overloaded, Piece, Timing, Unready
 
 LONG = 200
 """Characters of the longest passage that this scorer does not report as truncated."""
@@ -51,6 +51,12 @@ class WordScorer:
 
     async def info(self) -> Info:
         return Info(model="words", backend="torch", device="cpu", length=256, query_types=["DESCRIPTION"], version="1")
+
+    async def loads(self) -> list[Load]:
+        return [Load(20), Load(3)]
+
+    async def ingresses(self) -> list[Figures]:
+        return []
 
     async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
         special = [Piece(101, "[CLS]", True)] if with_special else []

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import requests
-from prometheus_client.parser import text_string_to_metric_families
 
 from rayrank.serve.config import ServeConfig
 from rayrank.serve.records import Answer, Ask, Overloaded
@@ -227,33 +226,6 @@ def test_search_without_a_first_stage_names_the_setting(api: str) -> None:
     answer = requests.post(f"{api}/search", json={"query": QUERY}, timeout=10)
     assert answer.status_code == 404
     assert "search.run" in answer.json()["error"]["message"]
-
-
-def metrics(url: str) -> dict[str, Any]:
-    """Return the metrics of one ingress by name and labels."""
-    text = requests.get(f"{url}/metrics", timeout=10).text
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    (ingress,) = {sample.labels.pop("ingress") for sample in samples}
-    return {"ingress": ingress} | {" ".join([sample.name, *sample.labels.values()]): sample.value for sample in samples}
-
-
-def test_metrics_count_requests_pairs_and_phases(start: Any) -> None:
-    url = start(ServeConfig(name="words"))
-    post(f"{url}/v1/rerank", {"query": QUERY, "documents": TEXTS})
-    requests.post(f"{url}/v1/rerank", json={}, timeout=10)
-    found = metrics(url)
-    assert found["rayrank_requests_total /v1/rerank 200"] == 1
-    assert found["rayrank_requests_total /v1/rerank 422"] == 1
-    assert found["rayrank_pairs_total"] == 3
-    for phase, seconds in (("tokenise", 0.001), ("queue", 0.002), ("score", 0.003)):
-        assert found[f"rayrank_phase_seconds_sum {phase}"] == pytest.approx(seconds)
-
-
-def test_two_ingress_replicas_have_different_labels(start: Any) -> None:
-    urls = [start(ServeConfig(name="words")) for _ in range(2)]
-    for url in urls:
-        post(f"{url}/v1/rerank", {"query": QUERY, "documents": TEXTS})
-    assert metrics(urls[0])["ingress"] != metrics(urls[1])["ingress"]
 
 
 def test_the_page_and_its_files_are_served_at_the_root(api: str) -> None:
