@@ -2,9 +2,9 @@
 
 import time
 import uuid
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from rayrank.serve.protocols.pairs import score_pairs
 from rayrank.serve.protocols.problems import DetailError, Problem
@@ -15,9 +15,19 @@ Side = Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_leng
 FIELD_PAIRS = (("queries", "documents"), ("text_1", "text_2"), ("data_1", "data_2"))
 
 
+def _describe_pairs(schema: dict[str, Any]) -> None:
+    """Say in the OpenAPI document that one of the pairs of fields is needed."""
+    given = {"not": {"type": "null"}}
+    schema["anyOf"] = [{"required": [*pair], "properties": dict.fromkeys(pair, given)} for pair in FIELD_PAIRS]
+    schema["examples"] = [
+        {"queries": "how do whales breathe", "documents": ["Whales breathe air.", "Bread needs yeast."]}
+    ]
+
+
 class ScoreRequest(OwnFields):
     """One query and many documents, or as many queries as documents, under any of three pairs of names."""
 
+    model_config = ConfigDict(json_schema_extra=_describe_pairs)
     queries: Side | None = None
     documents: Side | None = None
     text_1: Side | None = None
