@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from rayrank.serve.protocols.pairs import score_pairs
 from rayrank.serve.protocols.problems import Problem, TeiError
@@ -20,10 +20,19 @@ Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
 Pairs = Annotated[list[Pair], Field(min_length=1)]
 
 
+def _check_pairs(value: Any) -> Any:
+    pairs = value if isinstance(value, list) and any(isinstance(each, list) for each in value) else [value]
+    if not all(isinstance(each, list) and len(each) == 2 for each in pairs):
+        raise ValueError("send a list of a query and a passage, or a list of such pairs")
+    return value
+
+
 class PredictRequest(Wire):
     """A query and a passage, or a list of such pairs."""
 
-    inputs: Pair | Pairs = Field(examples=[["how do whales breathe", "Whales breathe air."]])
+    inputs: Annotated[Pair | Pairs, BeforeValidator(_check_pairs)] = Field(
+        examples=[["how do whales breathe", "Whales breathe air."]]
+    )
     raw_scores: bool | None = Field(default=False, description="return logits instead of probabilities")
     truncate: bool | None = Field(
         default=True, description="whether passages that are too long are truncated (true) or refused (false)"

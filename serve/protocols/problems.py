@@ -8,6 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 
 from rayrank.core.errors import RayrankError
+from rayrank.serve.protocols.words import sentence
 from rayrank.serve.records import Overloaded, Unready
 
 Kind = Literal[
@@ -154,7 +155,6 @@ def _invalid(problems: Sequence[dict[str, Any]]) -> Problem:
     problem = max(problems, key=lambda each: (len(each["loc"]), not each["type"].endswith("_type")))
     parts = [str(part) for part in problem["loc"] if part not in _NOT_FIELDS]
     field = ".".join(part for part in parts if part.isdecimal() or (part.isidentifier() and part.islower()))
-    reason = problem["msg"].removeprefix("Value error, ")
     short = problem["type"] in ("too_short", "string_too_short")
     kind: Kind = "empty" if short else "invalid"
-    return Problem(kind, f"{field or 'the body'}: {reason[0].lower()}{reason[1:]}.", field or None)
+    return Problem(kind, sentence(field, problem), field or None)
