@@ -48,9 +48,9 @@ def create_api(backend: Backend, config: ServeConfig) -> FastAPI:
     for router in ROUTERS:
         api.include_router(router)
     _add_pages(api, config.http)
-    if config.http.cors:
+    if origins := [origin.strip() for origin in config.http.cors.split(",") if origin.strip()]:
         api.add_middleware(
-            CORSMiddleware, allow_origins=config.http.cors, allow_methods=["GET", "POST"], allow_headers=["*"],
+            CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["*"],
             expose_headers=["*"],
         )  # fmt: skip
     # The one that is added last sees a request first.

@@ -79,9 +79,10 @@ class SearchConfig(Section):
 class HttpConfig(Section):
     """What the HTTP ingress offers besides the APIs."""
 
-    cors: tuple[str, ...] = Field(
-        default=(),
-        description="origins of web pages that may call the endpoint, such as https://example.org; * for all",
+    cors: str = Field(
+        default="",
+        description="origins of web pages that may call the endpoint, such as https://example.org, separated by commas; "
+        "* for all",
     )
     page: bool = Field(default=True, description="the page at / to try the model with")
     docs: bool = Field(default=True, description="/docs and /openapi.json")

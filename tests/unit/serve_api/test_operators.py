@@ -179,7 +179,7 @@ def test_explanations_can_be_switched_off(start: Start) -> None:
 def test_pages_of_other_origins_may_call_only_if_the_setting_names_them(start: Start) -> None:
     closed, opened = (
         start(ServeConfig(name="words")),
-        start(ServeConfig(name="words", http=HttpConfig(cors=("https://shop.example",)))),
+        start(ServeConfig(name="words", http=HttpConfig(cors="https://shop.example, https://other.example"))),
     )
     asked = {"origin": "https://shop.example", "access-control-request-method": "POST",
              "access-control-request-headers": "authorization,content-type"}  # fmt: skip
