@@ -81,7 +81,7 @@ class HttpConfig(Section):
 
     cors: str = Field(
         default="",
-        description="origins of web pages that may call the endpoint, such as https://example.org, separated by commas; "
+        description="origins of web pages that may call the endpoint, like https://example.org, separated by commas; "
         "* for all",
     )
     page: bool = Field(default=True, description="the page at / to try the model with")
