@@ -3,7 +3,7 @@
 import asyncio
 import math
 import os
-from collections.abc import Awaitable, MutableMapping
+from collections.abc import Awaitable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
@@ -13,7 +13,7 @@ from ray.serve.config import AutoscalingConfig
 
 from rayrank.core.errors import RayrankError
 from rayrank.serve.config import KEYS, SearchConfig, ServeConfig, api_keys, read
-from rayrank.serve.records import Answer, Ask, Hit, Info, Overloaded
+from rayrank.serve.records import Answer, Ask, Figures, Hit, Info, Load, Overloaded, Piece
 from rayrank.serve.remote import Handle, Remote
 
 if TYPE_CHECKING:
@@ -98,6 +98,12 @@ class Ranker:
     async def info(self) -> Info:
         return await self.model.info()
 
+    async def load(self) -> Load:
+        return self.model.load()
+
+    async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
+        return await self.model.tokenise(texts, with_special)
+
     def check_health(self) -> None:
         """Raise an error if Serve has to replace this replica."""
         self.model.check()
@@ -134,6 +140,11 @@ class Api:
 
         config = ServeConfig.model_validate(settings)
         self._app = create_api(Remote(*self._handles, config.name, config.scaling.patience_s), config)
+
+    async def figures(self) -> Figures:
+        """Return the metrics of this replica, for the one that answers a scrape."""
+        figures: Figures = self._app.state.service.metrics.figures()
+        return figures
 
     def __serve_build_asgi_app__(self) -> Any:
         async def forward(scope: Message, receive: Channel, send: Channel) -> None:

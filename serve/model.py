@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from scipy.special import expit
+from tokenizers import Encoding
 
 from rayrank.bundle.explain import explain
 from rayrank.bundle.export import load
@@ -26,9 +27,12 @@ from rayrank.serve.config import ServeConfig
 from rayrank.serve.long_documents import LongDocuments, Parts
 from rayrank.serve.order import first_stage_order, ranked
 from rayrank.serve.piece_cache import PieceCache
-from rayrank.serve.records import Answer, Ask, Info, Overloaded, Timing
+from rayrank.serve.records import Answer, Ask, Info, Load, Overloaded, Piece, Timing
 from rayrank.text.ragged import Ids, Ragged
 from rayrank.text.template import Template
+
+DTYPES = {"onnx-int8": "int8", "torch-fp8": "fp8"}
+"""Precision of the backends whose precision does not depend on the device."""
 
 CPU_BATCH_FACTOR = 2
 """On a CPU, a batch holds this many times the tokens that keep the scorer busy, or more if many requests wait. The
@@ -57,6 +61,8 @@ class Inputs(NamedTuple):
     parts: Parts
     """The passages of the pairs."""
     query_type: str | None
+    num_cached: int
+    """Passages whose word pieces were in the cache."""
 
 
 class ServedModel:
@@ -118,7 +124,20 @@ class ServedModel:
             first_stage_weight=settings.first_stage_weight,
             calibration=calibration.figures() if calibration else None,
             version=version("rayrank"),
+            dtype=DTYPES.get(self.config.backend) or ("bfloat16" if self._on_gpu else "float32"),
+            batch_tokens=self._scorer.parallel_tokens,
+            tokenisers=self.config.batching.tokenisers,
         )
+
+    def load(self) -> Load:
+        """Return what this model is busy with."""
+        return Load(self._batcher.num_queued)
+
+    async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
+        """Return the word pieces of each text, up to the model's maximum length."""
+        work = asyncio.get_running_loop().run_in_executor
+        encodings = await work(self._tokenisers, self._long.encode.batch_with_offsets, texts, with_special)
+        return [_pieces(encoding) for encoding in encodings]
 
     def check(self) -> None:
         """Raise an error if the model can no longer score."""
@@ -179,13 +198,15 @@ class ServedModel:
             partial=None in scored.scores,
             model=self.config.name,
             timing=Timing(tokenised - began, scored.queued, scored.scoring),
+            num_cached=inputs.num_cached,
         )
 
     def _inputs(self, ask: Ask) -> Inputs:
         query_type = self._query_type(ask)
         query, *types = self._pieces([ask.query] if query_type is None else [ask.query, query_type])
         prefix = self._template.prefixes(Ragged.of([query]), Ragged.of(types) if types else None)[0]
-        parts = self._long.parts(self._pieces(ask.passages))
+        passages, num_cached = self._pieces.look_up(ask.passages)
+        parts = self._long.parts([ids[: ask.max_tokens] for ids in passages])
         texts, rows = self._texts([prefix], parts.pieces), np.arange(len(parts.pieces))
         # The last part of a document ends where the document ends. Markers or a long query type may cut it off.
         last = np.cumsum(parts.counts) - 1
@@ -196,6 +217,7 @@ class ServedModel:
             cut=sorted(cut),
             parts=parts,
             query_type=query_type,
+            num_cached=num_cached,
         )
 
     def _weight(self, ask: Ask) -> float:
@@ -248,6 +270,13 @@ class ServedModel:
         calibration = self._exported.calibration
         found: list[float] = (expit(values) if calibration is None else calibration.apply(values)).tolist()
         return found
+
+
+def _pieces(encoding: Encoding) -> list[Piece]:
+    columns = zip(encoding.ids, encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True)
+    return [
+        Piece(id_, token, bool(special), *((None, None) if special else span)) for id_, token, special, span in columns
+    ]
 
 
 def _in_whole(explanation: dict[str, Any], start: int, end: int) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Fields that the requests of several APIs share, and the parts that their answers share."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from rayrank.serve.protocols.problems import Problem
 from rayrank.serve.records import Answer, Ask
@@ -13,6 +13,14 @@ MAX_LISTED = 20
 
 Query = Annotated[str, Field(min_length=1, examples=["how do whales breathe"])]
 Texts = Annotated[list[str], Field(min_length=1, examples=[["Whales breathe air.", "Bread needs yeast."]])]
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+"""A whole number. Clients in languages with one type of number send 1 as 1.0."""
 
 
 class Wire(BaseModel):
@@ -31,6 +39,12 @@ class OwnFields(Wire):
         description="milliseconds after which passages without a score are left out; the answer is then `partial`",
     )
     raw_scores: bool | None = Field(default=False, description="return logits instead of probabilities")
+    use_activation: bool | None = Field(default=None, description="vLLM's name: false returns logits, as raw_scores")
+
+    @property
+    def as_logits(self) -> bool:
+        """Whether the scores of the answer are logits."""
+        return bool(self.raw_scores) or self.use_activation is False
 
 
 class FirstStageFields(OwnFields):
@@ -46,7 +60,7 @@ class FirstStageFields(OwnFields):
         description="share of first_stage_scores in the order, 0 to 1; if left out, the weight tuned on the dev set",
     )
 
-    def ask(self, query: str, passages: Sequence[str], field: str) -> Ask:
+    def ask(self, query: str, passages: Sequence[str], field: str, max_tokens: int | None = None) -> Ask:
         """Return the request to the model; `field` is the name of the passages in this API."""
         scores, weight = self.first_stage_scores, self.first_stage_weight
         if scores is not None and len(scores) != len(passages):
@@ -55,7 +69,7 @@ class FirstStageFields(OwnFields):
         if weight and scores is None:
             message = f"first_stage_weight={weight:g} needs first_stage_scores: send them, or leave the weight out."
             raise Problem("invalid", message, "first_stage_weight")
-        return Ask(query, passages, self.query_type, scores, weight, self.deadline_ms)
+        return Ask(query, passages, self.query_type, scores, weight, self.deadline_ms, max_tokens=max_tokens)
 
 
 class Window(BaseModel):
@@ -71,7 +85,7 @@ class Window(BaseModel):
         return cls(start=found[0], end=found[1]) if found else None
 
 
-def scores_of(answer: Answer, raw: bool | None) -> list[tuple[int, float]]:
+def scores_of(answer: Answer, raw: bool) -> list[tuple[int, float]]:
     """Return positions and scores, best first, without passages that were not scored before the deadline."""
     values = answer.logits if raw else answer.probabilities
     return [(place, value) for place in answer.order if (value := values[place]) is not None]

@@ -274,3 +274,15 @@ def test_cards_are_animated_unless_the_user_prefers_reduced_motion(browser: Brow
         ask(page)
         assert bool(page.evaluate("window.moved")) == moving
         context.close()
+
+
+def test_the_page_of_the_routes_describes_and_tries_each_of_them(browser: Browser, server: str) -> None:
+    paths = httpx.get(f"{server}/openapi.json").json()["paths"]
+    with opened(browser, server) as page:
+        page.goto(f"{server}/docs")
+        expect(page.locator("details.route")).to_have_count(sum(len(methods) for methods in paths.values()))
+        for path, found in (("/v1/rerank", '"relevance_score"'), ("/score", '"score"'), ("/predict", '"LABEL_0"')):
+            route = page.locator(f'[id="POST{path}"]')
+            route.locator("summary").click()
+            route.get_by_role("button", name="Send").click()
+            expect(route.locator("pre")).to_contain_text(found)

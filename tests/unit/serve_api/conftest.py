@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ import uvicorn
 
 from rayrank.serve.api import create_api
 from rayrank.serve.config import ServeConfig
-from rayrank.serve.records import Answer, Ask, Hit, Info, Overloaded, Timing, Unready
+from rayrank.serve.records import Answer, Ask, Figures, Hit, Info, Load, Overloaded, Piece, Timing, Unready
 
 LONG = 200
 """Characters of the longest passage that this scorer does not report as truncated."""
@@ -51,6 +51,16 @@ class WordScorer:
 
     async def info(self) -> Info:
         return Info(model="words", backend="torch", device="cpu", length=256, query_types=["DESCRIPTION"], version="1")
+
+    async def loads(self) -> list[Load]:
+        return [Load(20), Load(3)]
+
+    async def ingresses(self) -> list[Figures]:
+        return []
+
+    async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
+        special = [Piece(101, "[CLS]", True)] if with_special else []
+        return [special + [Piece(7, text, False, 0, len(text))] for text in texts]
 
     async def search(self, query: str, depth: int) -> list[Hit]:
         if query == "nothing":
