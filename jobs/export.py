@@ -41,9 +41,12 @@ def run(
     quantized = quantize(model, config, store) if config.scorer.backend != "torch" else None
     finding, int8 = (quantized.finding(), quantized.graph) if quantized else ("", None)
     checks = make_checks(name, model, tokenizer, config, store)
-    card = write_card(origin, settings, portable, finding, checks.calibration)
+    card = write_card(origin, settings, portable, finding, checks.calibration, checks.precision)
     typer = _typer(config, store)
-    export(output, Bundle(model, tokenizer, settings, card, int8, checks.calibration, checks.golden, typer))
+    bundle = Bundle(
+        model, tokenizer, settings, card, int8, checks.calibration, checks.precision, checks.golden, typer
+    )  # fmt: skip
+    export(output, bundle)
     facts = {"model": name, "from": artifact.url, "output": output, "cross_encoder": portable}
     findings = [
         *([choice.finding()] if choice else []),
@@ -52,6 +55,7 @@ def run(
         *([finding] if finding else []),
         *_about_types(origin.query_types.get("num_labelled", 0), typer is not None),
         checks.finding,
+        *([f"thresholds for min_precision: {checks.precision.finding()}"] if checks.precision else []),
         _about_weight(weight),
     ]
     return {**facts, **_figures(quantized, checks), "first_stage_weight": weight, "findings": findings}
@@ -70,6 +74,7 @@ def _figures(quantized: "Quantized | None", checks: "ExportChecks") -> dict[str,
     return {
         "quantized": quantized.figures() if quantized else None,
         "calibration": checks.calibration.figures() if checks.calibration else None,
+        "precision": checks.precision.model_dump() if checks.precision else None,
         "num_golden": len(checks.golden),
     }
 

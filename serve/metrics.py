@@ -31,7 +31,7 @@ class Metrics:
 
     def answer(self, answer: Answer) -> None:
         """Count the pairs, the word pieces and the phases of a model's answer."""
-        self._pairs.labels(self._ingress).inc(len(answer.order))
+        self._pairs.labels(self._ingress).inc(sum(logit is not None for logit in answer.logits))
         self._tokens.labels(self._ingress).inc(answer.num_tokens)
         for phase in ("queue", "tokenise", "score"):
             self._phases.labels(phase, self._ingress).observe(getattr(answer.timing, phase))

@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from rayrank.bundle.explain import explain
 from rayrank.bundle.export import load
-from rayrank.bundle.predicted_types import types_for
+from rayrank.bundle.predicted_types import types_for, unknown_type
 from rayrank.models.batches import PairTexts
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.prepare import compile_for_scoring, scoring_copy
@@ -27,6 +27,7 @@ from rayrank.serve.long_documents import LongDocuments, Parts
 from rayrank.serve.order import first_stage_order, ranked
 from rayrank.serve.piece_cache import PieceCache
 from rayrank.serve.records import Answer, Ask, Info, Overloaded, Timing
+from rayrank.serve.relevance import Bar
 from rayrank.text.ragged import Ids, Ragged
 from rayrank.text.template import Template
 
@@ -54,9 +55,11 @@ class Inputs(NamedTuple):
     lengths: list[int]
     cut: list[int]
     """Positions of passages that were truncated."""
+    query_cut: bool
     parts: Parts
     """The passages of the pairs."""
     query_type: str | None
+    warnings: list[str]
 
 
 class ServedModel:
@@ -117,6 +120,7 @@ class ServedModel:
             strm=settings.strm.form,
             first_stage_weight=settings.first_stage_weight,
             calibration=calibration.figures() if calibration else None,
+            precision=table.model_dump() if (table := self._exported.precision) else None,
             version=version("rayrank"),
         )
 
@@ -143,6 +147,7 @@ class ServedModel:
             self._num_active -= 1
 
     async def _rerank(self, ask: Ask) -> Answer:
+        bar = Bar.of(ask, self._exported.precision)
         began, left, loop = time.monotonic(), ask.seconds_left(), asyncio.get_running_loop()
         deadline = None if left is None else began + left - min(REPLY_MARGIN_S, left / 10)
         try:
@@ -166,14 +171,19 @@ class ServedModel:
         probabilities: list[float | None] = [None] * len(logits)
         for place, probability in zip(places, self._probabilities([logits[place] for place in places]), strict=True):
             probabilities[place] = probability
+        order = ranked(logits, ask.first_stage_scores, self._weight(ask))
+        kept = bar.keep(order, logits, probabilities)
+        warnings = bar.warnings(kept, order, probabilities, self._exported.calibration is not None)
         return Answer(
             logits=logits,
             probabilities=probabilities,
-            order=ranked(logits, ask.first_stage_scores, self._weight(ask)),
+            order=kept,
             num_tokens=sum(
                 length for length, score in zip(inputs.lengths, scored.scores, strict=True) if score is not None
             ),
             cut=inputs.cut,
+            query_cut=inputs.query_cut,
+            warnings=[*inputs.warnings, *warnings],
             windows=windows,
             query_type=inputs.query_type,
             partial=None in scored.scores,
@@ -194,8 +204,10 @@ class ServedModel:
             pairs=[(prefix, ids) for ids in parts.pieces],
             lengths=texts.lengths(np.zeros_like(rows), rows).tolist(),
             cut=sorted(cut),
+            query_cut=len(query) > self._template.query_length,
             parts=parts,
             query_type=query_type,
+            warnings=[warning] if (warning := unknown_type(self._exported, ask.query_type)) else [],
         )
 
     def _weight(self, ask: Ask) -> float:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rayrank.serve.protocols.problems import Problem, SharedError
 from rayrank.serve.protocols.route import Service, Serving, documented, guarded
-from rayrank.serve.protocols.wire import FirstStageFields, Query, Usage, Window, Wire, cut_warnings, scores_of, usage_of
+from rayrank.serve.protocols.wire import FirstStageFields, Query, Usage, Window, Wire, scores_of, usage_of, warnings_of
 from rayrank.serve.records import Answer
 
 DOCUMENTS_PER_UNIT = 100
@@ -120,7 +120,7 @@ def meta_of(request: DocumentsRequest, answer: Answer, version: str) -> Meta:
     units = -(-len(request.documents) // DOCUMENTS_PER_UNIT)
     return Meta(
         api_version={"version": version}, billed_units={"search_units": units},
-        tokens={"input_tokens": answer.num_tokens}, warnings=cut_warnings(answer.cut, "documents"),
+        tokens={"input_tokens": answer.num_tokens}, warnings=warnings_of(answer, "documents"),
     )  # fmt: skip
 
 

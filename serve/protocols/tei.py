@@ -1,5 +1,6 @@
 """The API of text-embeddings-inference: POST /rerank with `texts`, and /similarity for huggingface_hub's client."""
 
+import json
 import time
 from typing import Annotated, Any, Literal
 
@@ -103,17 +104,18 @@ async def similarity(request: SimilarityRequest, response: Response, service: Se
     truncate = request.parameters is None or request.parameters.truncate is not False
     fix = None if truncate else "set truncate to true to truncate it"
     ask = Ask(inputs.source_sentence, inputs.sentences)
-    answer = await _answer(ask, fix, "inputs.sentences", response, service, started)
+    answer = await _answer(ask, fix, "inputs.sentences", response, service, started, "inputs.source_sentence")
     return [value or 0.0 for value in answer.probabilities]
 
 
 async def _answer(
-    ask: Ask, fix: str | None, field: str, response: Response, service: Service, started: float
-) -> Answer:
+    ask: Ask, fix: str | None, field: str, response: Response, service: Service, started: float,
+    query_field: str = "query",
+) -> Answer:  # fmt: skip
     """Return the model's answer. If texts must not be truncated, `fix` is the advice in the error for a long text."""
     answer = await service.rerank(ask)
-    if fix and answer.cut:
-        place = f"{field}.{answer.cut[0]}"
+    if fix and (answer.cut or answer.query_cut):
+        place = query_field if answer.query_cut else f"{field}.{answer.cut[0]}"
         raise Problem("too_many", f"{place}: longer than the model's maximum input; {fix}.", place)
     response.headers.update(_headers(ask, answer, time.perf_counter() - started))
     return answer
@@ -130,6 +132,11 @@ def _headers(ask: Ask, answer: Answer, seconds: float) -> dict[str, str]:
     if answer.cut:
         more = ["..."] if len(answer.cut) > MAX_LISTED else []
         headers["x-cut-texts"] = ",".join([*map(str, answer.cut[:MAX_LISTED]), *more])
+    if answer.query_cut:
+        headers["x-cut-query"] = "true"
+    if answer.warnings:
+        # JSON in ASCII, because a header takes neither line breaks nor every character of a request.
+        headers["x-warnings"] = json.dumps(answer.warnings)
     if answer.partial:
         headers["x-partial"] = "true"
     return headers

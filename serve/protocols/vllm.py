@@ -18,6 +18,7 @@ MAX_CONCURRENT = 32
 """Queries of one request that are sent to the model at the same time: all of them at once could fill its queue."""
 
 FIELD_PAIRS = (("queries", "documents"), ("text_1", "text_2"), ("data_1", "data_2"))
+QUERY_FIELDS = {documents: queries for queries, documents in FIELD_PAIRS}
 
 
 class ScoreRequest(OwnFields):
@@ -86,7 +87,7 @@ async def score(request: ScoreRequest, service: Serving) -> ScoreAnswer:
         id=f"score-{uuid.uuid4().hex}", created=int(time.time()), model=answers[0].model,
         data=sorted(_scores(parts, request.raw_scores), key=lambda each: each.index),
         usage=usage_of(sum(answer.num_tokens for answer in answers)),
-        warnings=cut_warnings(sorted(own[place] for answer, own in parts for place in answer.cut), field),
+        warnings=_warnings(parts, field) or None,
         partial=any(answer.partial for answer in answers),
     )  # fmt: skip
 
@@ -109,6 +110,14 @@ async def _all(asks: list[Ask], service: Service) -> list[Answer]:
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+def _warnings(parts: list[tuple[Answer, list[int]]], field: str) -> list[str]:
+    """Return the warnings of all answers; a text is named by its position among the pairs."""
+    queries = sorted(row for answer, own in parts if answer.query_cut for row in own)
+    documents = sorted(own[place] for answer, own in parts for place in answer.cut)
+    of_model = dict.fromkeys(warning for answer, _ in parts for warning in answer.warnings)
+    return [*cut_warnings(queries, QUERY_FIELDS[field]), *cut_warnings(documents, field), *of_model]
 
 
 def _scores(parts: list[tuple[Answer, list[int]]], raw: bool | None) -> Iterator[Score]:

@@ -35,6 +35,7 @@ from rayrank.models.inference.fp8 import check_fp8
 from rayrank.models.query_typer import QueryTyper, load_typer
 from rayrank.models.reranker import RELEVANT, Reranker
 from rayrank.scores.calibration import Calibration
+from rayrank.scores.precision import PrecisionTable
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 SETTINGS, ENCODER_CONFIG, WEIGHTS, CARD = "rayrank.json", "config.json", "model.safetensors", "README.md"
 INT8, CALIBRATION, GOLDEN, QUERY_TYPER = "model-int8.onnx", "calibration.json", "golden.json", "query_typer"
+PRECISION = "precision.json"
 """Optional files of a folder."""
 MODEL_TYPE = "rayrank"
 """The model type of folders that only `load` can open; no version of transformers knows it."""
@@ -79,6 +81,7 @@ class Bundle:
     int8: bytes | None = None
     """The ONNX graph with int8 weights. If it is set, it scores instead of `model`; `load` sets it on request only."""
     calibration: Calibration | None = None
+    precision: PrecisionTable | None = None
     golden: tuple[GoldenPair, ...] = ()
     query_typer: QueryTyper | None = None
     """Predicts the types of queries, for a model that was trained with its predictions."""
@@ -148,6 +151,8 @@ def _write(folder: Path, bundle: Bundle) -> None:
         (folder / INT8).write_bytes(bundle.int8)
     if bundle.calibration is not None:
         _dump(folder / CALIBRATION, bundle.calibration.model_dump(mode="json"))
+    if bundle.precision is not None:
+        _dump(folder / PRECISION, bundle.precision.model_dump(mode="json"))
     if bundle.golden:
         _dump(folder / GOLDEN, GOLDEN_PAIRS.dump_python(bundle.golden, mode="json"))
     if bundle.query_typer is not None:
@@ -225,6 +230,7 @@ def _read_optional(folder: Path, backend: Backend) -> dict[str, Any]:
         "card": _read(folder / CARD, lambda content: content.decode(errors="replace")) or "",
         "int8": _read(folder / INT8, bytes) if backend == "onnx-int8" else None,
         "calibration": _read(folder / CALIBRATION, Calibration.model_validate_json),
+        "precision": _read(folder / PRECISION, PrecisionTable.model_validate_json),
         "golden": _read(folder / GOLDEN, GOLDEN_PAIRS.validate_json) or (),
         "query_typer": _load_query_typer(folder),
     }
