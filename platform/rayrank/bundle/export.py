@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
+from rayrank.bundle.dev_sample import JudgedQuery, from_lines, to_lines
 from rayrank.bundle.golden import GOLDEN_PAIRS, GoldenPair
 from rayrank.bundle.sequence_classification import (
     from_sequence_classification,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 SETTINGS, ENCODER_CONFIG, WEIGHTS, CARD = "rayrank.json", "config.json", "model.safetensors", "README.md"
 INT8, CALIBRATION, GOLDEN, QUERY_TYPER = "model-int8.onnx", "calibration.json", "golden.json", "query_typer"
-PRECISION = "precision.json"
+PRECISION, DEV = "precision.json", "dev.jsonl"
 """Optional files of a folder."""
 MODEL_TYPE = "rayrank"
 """The model type of folders that only `load` can open; no version of transformers knows it."""
@@ -83,6 +84,8 @@ class Bundle:
     calibration: Calibration | None = None
     precision: PrecisionTable | None = None
     golden: tuple[GoldenPair, ...] = ()
+    dev: tuple[JudgedQuery, ...] = ()
+    """Judged queries of dev, on which a promotion compares two models."""
     query_typer: QueryTyper | None = None
     """Predicts the types of queries, for a model that was trained with its predictions."""
 
@@ -155,6 +158,8 @@ def _write(folder: Path, bundle: Bundle) -> None:
         _dump(folder / PRECISION, bundle.precision.model_dump(mode="json"))
     if bundle.golden:
         _dump(folder / GOLDEN, GOLDEN_PAIRS.dump_python(bundle.golden, mode="json"))
+    if bundle.dev:
+        (folder / DEV).write_bytes(to_lines(bundle.dev))
     if bundle.query_typer is not None:
         bundle.query_typer.copy_to(str(folder))
 
@@ -232,6 +237,7 @@ def _read_optional(folder: Path, backend: Backend) -> dict[str, Any]:
         "calibration": _read(folder / CALIBRATION, Calibration.model_validate_json),
         "precision": _read(folder / PRECISION, PrecisionTable.model_validate_json),
         "golden": _read(folder / GOLDEN, GOLDEN_PAIRS.validate_json) or (),
+        "dev": _read(folder / DEV, from_lines) or (),
         "query_typer": _load_query_typer(folder),
     }
 

@@ -128,12 +128,12 @@ def _golden(
     queries, passages, scores = _choose_pairs(inputs, split, model, word_table(tokenizer))
     query_ids, passage_ids = inputs.data.query_ids.take(queries), inputs.data.passage_ids.take(passages)
     corpus = store.require("corpus", config)
-    query_texts = _by_id([corpus.read_table("queries.parquet", ["query_id", "text"])], query_ids)
+    query_texts = by_id([corpus.read_table("queries.parquet", ["query_id", "text"])], query_ids)
     shards = (corpus.read_table(name, ["passage_id", "text"]) for name in corpus.manifest["shards"])
-    passage_texts = _by_id(shards, passage_ids)
+    passage_texts = by_id(shards, passage_ids)
     types: dict[str, str] = {}
     if config.input.query_type:
-        types = _by_id([store.require("query_types", config).read_table("query_types.parquet")], query_ids)
+        types = by_id([store.require("query_types", config).read_table("query_types.parquet")], query_ids)
     return tuple(
         GoldenPair(
             query=truncate_after_word(query_texts[query_id], tokenizer, config.input.query_length),
@@ -168,7 +168,7 @@ def _choose_pairs(
     return queries, passages, scores
 
 
-def _by_id(tables: Iterable[pa.Table], ids: pa.Array) -> dict[str, str]:
+def by_id(tables: Iterable[pa.Table], ids: pa.Array) -> dict[str, str]:
     """Return a dict from ids to the second column of the tables, whose first column holds the ids."""
     found: dict[str, str] = {}
     for table in tables:

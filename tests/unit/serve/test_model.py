@@ -29,6 +29,7 @@ from rayrank.serve.model import MAX_EXPLANATIONS, ServedModel
 from rayrank.serve.order import ranked
 from rayrank.serve.piece_cache import ENTRY_OVERHEAD, PieceCache
 from rayrank.serve.records import Answer, Ask, Overloaded
+from rayrank.serve.relevance import UNCALIBRATED
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 from rayrank.text.words import word_table
 
@@ -45,7 +46,7 @@ SIZES = {
     "initializer_range": 0.5,
 }
 WEIGHT = 0.7
-THRESHOLD = -0.4
+THRESHOLD = 2.2
 TABLE = PrecisionTable(num_queries=9, levels=(Level(wanted=0.8, logit=THRESHOLD), Level(wanted=0.9)))
 PASSAGES = ["a bogue is a fish", "fish", "numbers of bogues " * 30, "what", "a number", "", "bogue bogue"]
 
@@ -180,23 +181,26 @@ def test_probabilities_are_calibrated_logits_or_their_sigmoid(shared: ServedMode
     assert np.allclose(answer.probabilities, 1 / (1 + np.exp(-np.array(answer.logits))))
 
 
-def test_passages_below_the_wanted_relevance_or_precision_are_left_out(shared: ServedModel) -> None:
-    (whole,) = asked(shared, Ask("what", PASSAGES, "location"))
+def test_passages_below_the_wanted_relevance_are_left_out(folders: Path) -> None:
+    model = opened(folders / "plain")
+    (whole,) = asked(model, Ask("what", PASSAGES))
     best = [whole.probabilities[place] for place in whole.order]
-    bar = (best[1] + best[2]) / 2
+    bars = ((best[1] + best[2]) / 2, 1.0)
 
-    likely, sure, none = asked(
-        shared,
-        Ask("what", PASSAGES, "location", min_relevance=bar),
-        Ask("what", PASSAGES, "location", min_precision=0.8),
-        Ask("what", PASSAGES, "location", min_relevance=1.0),
-    )
+    likely, none = asked(model, *(Ask("what", PASSAGES, min_relevance=bar) for bar in bars))
 
-    assert likely.order == whole.order[:2]
+    asyncio.run(model.close())
+    assert (likely.order, none.order) == (whole.order[:2], [])
+    assert likely.warnings == [UNCALIBRATED]
+    assert none.warnings[1].startswith("No result: no passage reaches min_relevance=1;")
+
+
+def test_passages_below_the_threshold_of_the_wanted_precision_are_left_out(shared: ServedModel) -> None:
+    whole, sure = asked(shared, *(Ask("what", PASSAGES, "location", min_precision=wanted) for wanted in (None, 0.8)))
+
+    assert 0 < len(sure.order) < len(PASSAGES), whole.logits
     assert sure.order == [place for place in whole.order if whole.logits[place] >= THRESHOLD]
-    assert 0 < len(sure.order) < len(PASSAGES)
-    assert (likely.warnings, sure.warnings, none.order) == ([], [], [])
-    assert none.warnings[0].startswith("No result: no passage reaches min_relevance=1;")
+    assert sure.warnings == []
     with pytest.raises(ConfigError, match=r"min_precision=0\.9 cannot be given"):
         asked(shared, Ask("what", PASSAGES, "location", min_precision=0.9))
     assert asyncio.run(shared.info()).precision == TABLE.model_dump()
