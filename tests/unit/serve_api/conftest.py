@@ -51,7 +51,15 @@ class WordScorer:
         return {"pieces": passage.split(), "query_type": query_type}
 
     async def info(self) -> Info:
-        return Info(model="words", backend="torch", device="cpu", length=256, query_types=["DESCRIPTION"], version="1")
+        return Info(
+            model="words",
+            backend="torch",
+            device="cpu",
+            length=256,
+            query_types=["DESCRIPTION"],
+            version="1",
+            precision={"num_queries": 3},
+        )
 
     async def search(self, query: str, depth: int) -> list[Hit]:
         if query == "nothing":
