@@ -167,13 +167,9 @@ class ServedModel:
             spans = partial(self._long.spans, ask.passages, inputs.parts, best)
             windows = await loop.run_in_executor(self._tokenisers, spans)
         logits = [None if part is None else scored.scores[part] for part in best]
-        places = [place for place, logit in enumerate(logits) if logit is not None]
-        probabilities: list[float | None] = [None] * len(logits)
-        for place, probability in zip(places, self._probabilities([logits[place] for place in places]), strict=True):
-            probabilities[place] = probability
+        probabilities = self._probabilities(logits)
         order = ranked(logits, ask.first_stage_scores, self._weight(ask))
-        kept = bar.keep(order, logits, probabilities)
-        warnings = bar.warnings(kept, order, probabilities, self._exported.calibration is not None)
+        kept, warnings = bar.select(order, logits, probabilities, self._exported.calibration is not None)
         return Answer(
             logits=logits,
             probabilities=probabilities,
@@ -255,11 +251,11 @@ class ServedModel:
     def _texts(self, prefixes: Sequence[Ids], passages: Sequence[Ids]) -> PairTexts:
         return PairTexts(Ragged.of(prefixes), Ragged.of(passages), self._template)
 
-    def _probabilities(self, logits: Sequence[float | None]) -> list[float]:
-        values = np.array(logits, np.float64)
-        calibration = self._exported.calibration
-        found: list[float] = (expit(values) if calibration is None else calibration.apply(values)).tolist()
-        return found
+    def _probabilities(self, logits: Sequence[float | None]) -> list[float | None]:
+        scored = [logit for logit in logits if logit is not None]
+        values, calibration = np.array(scored, np.float64), self._exported.calibration
+        found = iter((expit(values) if calibration is None else calibration.apply(values)).tolist())
+        return [None if logit is None else next(found) for logit in logits]
 
 
 def _in_whole(explanation: dict[str, Any], start: int, end: int) -> dict[str, Any]:

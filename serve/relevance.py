@@ -36,23 +36,20 @@ class Bar:
         wish = " and ".join(f"{name}={value:g}" for name, value in wishes.items() if value is not None)
         return cls(ask.min_relevance, logit, wish)
 
-    def keep(
-        self, order: Sequence[int], logits: Sequence[float | None], probabilities: Sequence[float | None]
-    ) -> list[int]:
-        """Return the positions that reach the bar, in their order."""
-        return [place for place in order if self._is_reached(logits[place], probabilities[place])]
+    def select(
+        self, order: Sequence[int], logits: Sequence[float | None], probabilities: Sequence[float | None],
+        calibrated: bool,
+    ) -> tuple[list[int], list[str]]:  # fmt: skip
+        """Return the positions that reach the bar, in their order, and warnings: if none does, and if probabilities
+        that the client relies on are not calibrated."""
+        kept = [place for place in order if self._is_reached(logits[place], probabilities[place])]
+        warnings = [UNCALIBRATED] if self.probability is not None and not calibrated else []
+        if order and not kept:
+            best = max(probabilities[place] or 0.0 for place in order)
+            warnings.append(f"No result: no passage reaches {self.wish}; the best has the probability {best:.3f}.")
+        return kept, warnings
 
     def _is_reached(self, logit: float | None, probability: float | None) -> bool:
         return (self.logit is None or (logit is not None and logit >= self.logit)) and (
             self.probability is None or (probability is not None and probability >= self.probability)
         )
-
-    def warnings(
-        self, kept: Sequence[int], order: Sequence[int], probabilities: Sequence[float | None], calibrated: bool
-    ) -> list[str]:
-        """Return a warning if nothing reaches the bar, and one if probabilities are not calibrated."""
-        found = [UNCALIBRATED] if self.probability is not None and not calibrated else []
-        if order and not kept:
-            best = max(probabilities[place] or 0.0 for place in order)
-            found.append(f"No result: no passage reaches {self.wish}; the best has the probability {best:.3f}.")
-        return found

@@ -18,6 +18,10 @@ def bar(relevance: float | None = None, precision: float | None = None) -> Bar:
     return Bar.of(Ask("q", ["a"] * 4, min_relevance=relevance, min_precision=precision), TABLE)
 
 
+def select(bar: Bar, calibrated: bool = True) -> tuple[list[int], list[str]]:
+    return bar.select(ORDER, LOGITS, CHANCES, calibrated)
+
+
 @pytest.mark.parametrize(
     ("relevance", "precision", "kept"),
     [
@@ -28,23 +32,22 @@ def bar(relevance: float | None = None, precision: float | None = None) -> Bar:
 def test_passages_that_reach_every_bar_are_kept_in_their_order(
     relevance: float | None, precision: float | None, kept: list[int]
 ) -> None:
-    assert bar(relevance, precision).keep(ORDER, LOGITS, CHANCES) == kept
+    assert select(bar(relevance, precision))[0] == kept
 
 
 def test_a_warning_says_that_nothing_reaches_the_bar() -> None:
-    high = bar(0.99, 0.9)
-
-    assert high.warnings([1], ORDER, CHANCES, calibrated=True) == []
-    assert high.warnings([], ORDER, CHANCES, calibrated=True) == [
-        "No result: no passage reaches min_relevance=0.99 and min_precision=0.9; the best has the probability 0.950."
-    ]
+    assert select(bar(0.9, 0.9)) == ([1], [])
+    assert select(bar(0.99, 0.9)) == (
+        [],
+        ["No result: no passage reaches min_relevance=0.99 and min_precision=0.9; the best has the probability 0.950."],
+    )
     # No passage was scored before the deadline: `partial` says so.
-    assert high.warnings([], [], CHANCES, calibrated=True) == []
+    assert bar(0.9).select([], [None] * 4, [None] * 4, calibrated=True) == ([], [])
 
 
 def test_a_probability_that_is_not_calibrated_is_mentioned() -> None:
-    assert bar(0.5).warnings([1], ORDER, CHANCES, calibrated=False) == [UNCALIBRATED]
-    assert bar(None, 0.9).warnings([1], ORDER, CHANCES, calibrated=False) == []
+    assert select(bar(0.5), calibrated=False) == ([1, 3, 0], [UNCALIBRATED])
+    assert select(bar(None, 0.9), calibrated=False) == ([1, 3], [])
 
 
 def test_a_precision_without_a_table_is_refused_with_the_fix() -> None:
