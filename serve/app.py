@@ -46,8 +46,8 @@ where new replicas can take them."""
 ONGOING_WITHOUT_AUTOSCALING = 256
 """Ongoing requests of a replica without autoscaling: its own queue shares the scorer fairly among them."""
 
-MODEL_SETTINGS = {"model", "previous", "backend", "name", "batching"}
-"""Settings that a replica of the model uses."""
+MODEL_SETTINGS = {"model", "previous", "backend", "name", "batching", "long_documents", "resources"}
+"""Settings that a replica of the model uses, or needs to validate these: torch-fp8 is refused without GPUs."""
 
 Message = MutableMapping[str, Any]
 
@@ -82,11 +82,11 @@ class Ranker:
         if old is not None:
             await old.close()
 
-    async def rerank(self, ask: Ask) -> Answer | Overloaded:
-        """Return the answer, or Overloaded as a value, because Ray logs a traceback for every exception."""
+    async def rerank(self, ask: Ask) -> Answer | Overloaded | RayrankError:
+        """Return the answer, or the refusal as a value, because Ray logs a traceback for every exception."""
         try:
             return await self.model.rerank(ask)
-        except Overloaded as refusal:
+        except (Overloaded, RayrankError) as refusal:
             return refusal
 
     async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any] | Overloaded:

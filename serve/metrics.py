@@ -49,7 +49,7 @@ class Metrics:
 
     def answer(self, answer: Answer) -> None:
         """Count the pairs, the word pieces and the phases of a model's answer."""
-        self._pairs.inc(len(answer.order))
+        self._pairs.inc(sum(logit is not None for logit in answer.logits))
         self._tokens.inc(answer.num_tokens)
         self._truncated.inc(len(answer.cut))
         self._partial.inc(answer.partial)

@@ -27,6 +27,10 @@ class Ask:
     """Wall-clock time at which the request arrived. The nodes of a cluster are assumed to have synchronised clocks."""
     max_tokens: int | None = None
     """Word pieces that are read of each passage; None means as many as the model reads."""
+    min_relevance: float | None = None
+    """Passages that are less likely to be relevant are left out of the order."""
+    min_precision: float | None = None
+    """Passages below the threshold that gave this precision on dev are left out of the order."""
 
     def seconds_left(self) -> float | None:
         """Return the seconds until the deadline: a millisecond if it has passed, None without a deadline."""
@@ -53,12 +57,16 @@ class Answer:
     probabilities: Sequence[float | None]
     """Calibrated logits, or their sigmoid if the model has no calibration."""
     order: Sequence[int]
-    """Positions of the scored passages, best first: by logit, or by logit and first-stage score if the latter has a
-    weight."""
+    """Positions of the scored passages that are likely enough for the request, best first: by logit, or by logit and
+    first-stage score if the latter has a weight."""
     num_tokens: int
     """Word pieces that were scored; the query counts once per passage."""
     cut: Sequence[int] = ()
     """Positions of passages that were truncated to the model's maximum length."""
+    query_cut: bool = False
+    """Whether the end of the query was not read."""
+    warnings: Sequence[str] = ()
+    """Sentences about the request as a whole, such as one on a query type that the model does not know."""
     windows: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """For passages that were read in windows, by position: the first character of the best window, and the one after
     its last."""
@@ -93,6 +101,8 @@ class Info:
     """Weight of first-stage scores that a client sends without a weight."""
     calibration: dict[str, Any] | None = None
     """The method, and the expected calibration error (ECE) on held-out pairs before and after; None without one."""
+    precision: dict[str, Any] | None = None
+    """The table of thresholds by wanted precision (`scores/precision.py`); None without one."""
     version: str = ""
     dtype: str = "float32"
     batch_tokens: int = 0

@@ -11,6 +11,7 @@ from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
+from rayrank.core.errors import RayrankError
 from rayrank.serve.records import Answer, Ask, Figures, Hit, Info, Load, Overloaded, Piece, Unready
 
 Handle = DeploymentHandle[Any]
@@ -98,7 +99,7 @@ class Remote:
         for attempt in range(ATTEMPTS):
             try:
                 found = await self._once(method, arguments, patience or self._patience)
-                if isinstance(found, Overloaded):
+                if isinstance(found, Overloaded | RayrankError):
                     raise found
                 return found
             except BackPressureError:

@@ -16,9 +16,9 @@ from rayrank.serve.protocols.wire import (
     Whole,
     Window,
     Wire,
-    cut_warnings,
     scores_of,
     usage_of,
+    warnings_of,
 )  # fmt: skip
 from rayrank.serve.records import Answer, Ask
 
@@ -134,7 +134,7 @@ def meta_of(request: DocumentsRequest, answer: Answer, version: str) -> Meta:
     units = -(-len(request.documents) // DOCUMENTS_PER_UNIT)
     return Meta(
         api_version={"version": version}, billed_units={"search_units": units},
-        tokens={"input_tokens": answer.num_tokens}, warnings=cut_warnings(answer.cut, "documents"),
+        tokens={"input_tokens": answer.num_tokens}, warnings=warnings_of(answer, "documents"),
     )  # fmt: skip
 
 

@@ -73,8 +73,10 @@ async def predict(request: PredictRequest, service: Serving) -> list[Prediction]
     alone = isinstance(inputs[0], str)
     pairs: list[list[str]] = [inputs] if alone else inputs
     scored = await score_pairs(service, [query for query, _ in pairs], [passage for _, passage in pairs])
-    if request.truncate is False and scored.cut:
-        place = "inputs.1" if alone else f"inputs.{scored.cut[0]}.1"
+    cut = [(row, 0) for row in scored.queries_cut] + [(row, 1) for row in scored.cut]
+    if request.truncate is False and cut:
+        row, side = cut[0]
+        place = f"inputs.{side}" if alone else f"inputs.{row}.{side}"
         fix = "set truncate to true to truncate it"
         raise Problem("too_many", f"{place}: longer than the model's maximum input; {fix}.", place)
     values = scored.logits if request.raw_scores else scored.probabilities

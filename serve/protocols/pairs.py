@@ -20,6 +20,9 @@ class Scored:
     probabilities: list[float | None]
     cut: list[int]
     """Positions of pairs whose passage was truncated."""
+    queries_cut: list[int]
+    """Positions of pairs whose query was truncated."""
+    warnings: list[str]
     num_tokens: int
     partial: bool
     model: str
@@ -37,13 +40,16 @@ async def score_pairs(
         Ask(query, [passages[row] for row in own], query_type, deadline_ms=deadline_ms) for query, own in rows.items()
     ]
     answers = await _all(asks, service)
+    parts = list(zip(answers, rows.values(), strict=True))
     found = Scored(
         [None] * len(queries), [None] * len(queries),
-        cut=sorted(own[place] for answer, own in zip(answers, rows.values(), strict=True) for place in answer.cut),
+        cut=sorted(own[place] for answer, own in parts for place in answer.cut),
+        queries_cut=sorted(row for answer, own in parts if answer.query_cut for row in own),
+        warnings=list(dict.fromkeys(warning for answer in answers for warning in answer.warnings)),
         num_tokens=sum(answer.num_tokens for answer in answers),
         partial=any(answer.partial for answer in answers), model=answers[0].model,
     )  # fmt: skip
-    for answer, own in zip(answers, rows.values(), strict=True):
+    for answer, own in parts:
         for place, row in enumerate(own):
             found.logits[row], found.probabilities[row] = answer.logits[place], answer.probabilities[place]
     return found

@@ -8,11 +8,11 @@ from pydantic import BaseModel, Field
 
 from rayrank.serve.protocols.problems import DetailError, Problem
 from rayrank.serve.protocols.route import BODY_STATUSES, Serving, documented, guarded
-from rayrank.serve.protocols.wire import OwnFields, Query, Whole, Window, Wire, cut_warnings, scores_of
+from rayrank.serve.protocols.wire import Query, RankingFields, Whole, Window, Wire, scores_of, warnings_of
 from rayrank.serve.records import Ask
 
 
-class SearchRequest(OwnFields):
+class SearchRequest(RankingFields):
     """A query to the index of this server."""
 
     query: Query
@@ -85,6 +85,7 @@ async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
     ask = Ask(
         request.query, [hit.text for hit in hits], request.query_type, [hit.score for hit in hits],
         request.first_stage_weight, request.deadline_ms, began,
+        min_relevance=request.min_relevance, min_precision=request.min_precision,
     )  # fmt: skip
     answer = await service.rerank(ask)
     results = [
@@ -97,7 +98,7 @@ async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
     ]  # fmt: skip
     return SearchAnswer(
         model=answer.model, results=results, query_type=answer.query_type,
-        warnings=cut_warnings(answer.cut, "hits"), partial=answer.partial,
+        warnings=warnings_of(answer, "hits"), partial=answer.partial,
     )  # fmt: skip
 
 

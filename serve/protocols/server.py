@@ -88,6 +88,8 @@ class InfoAnswer(BaseModel):
     strm: str
     first_stage_weight: float
     calibration: dict[str, Any] | None
+    precision: dict[str, Any] | None
+    """For each wanted precision the threshold of `min_precision`, and what was measured at it."""
     search: bool
     """Whether POST /search is available."""
     explain: bool

@@ -75,5 +75,5 @@ async def _compare(request: SimilarityRequest, response: Response, service: Serv
     truncate = request.parameters is None or request.parameters.truncate is not False
     fix = None if truncate else "set truncate to true to truncate it"
     ask = Ask(inputs.source_sentence, inputs.sentences)
-    answer = await unabridged(ask, fix, "inputs.sentences", response, service, started)
+    answer = await unabridged(ask, fix, "inputs.sentences", response, service, started, "inputs.source_sentence")
     return [value or 0.0 for value in answer.probabilities]

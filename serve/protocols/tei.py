@@ -1,5 +1,6 @@
 """The API of text-embeddings-inference: POST /rerank with `texts`; with `documents`, the path has Infinity's API."""
 
+import json
 import time
 from typing import Annotated, Any, Literal
 
@@ -85,12 +86,13 @@ async def rerank_either(
 
 
 async def unabridged(
-    ask: Ask, fix: str | None, field: str, response: Response, service: Service, started: float
-) -> Answer:
+    ask: Ask, fix: str | None, field: str, response: Response, service: Service, started: float,
+    query_field: str = "query",
+) -> Answer:  # fmt: skip
     """Return the model's answer. If texts must not be truncated, `fix` is the advice in the error for a long text."""
     answer = await service.rerank(ask)
-    if fix and answer.cut:
-        place = f"{field}.{answer.cut[0]}"
+    if fix and (answer.cut or answer.query_cut):
+        place = query_field if answer.query_cut else f"{field}.{answer.cut[0]}"
         raise Problem("too_many", f"{place}: longer than the model's maximum input; {fix}.", place)
     response.headers.update(_headers(ask, answer, time.perf_counter() - started))
     return answer
@@ -107,6 +109,11 @@ def _headers(ask: Ask, answer: Answer, seconds: float) -> dict[str, str]:
     if answer.cut:
         more = ["..."] if len(answer.cut) > MAX_LISTED else []
         headers["x-cut-texts"] = ",".join([*map(str, answer.cut[:MAX_LISTED]), *more])
+    if answer.query_cut:
+        headers["x-cut-query"] = "true"
+    if answer.warnings:
+        # JSON in ASCII, because a header takes neither line breaks nor every character of a request.
+        headers["x-warnings"] = json.dumps(answer.warnings)
     if answer.partial:
         headers["x-partial"] = "true"
     return headers

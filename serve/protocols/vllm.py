@@ -13,6 +13,7 @@ from rayrank.serve.protocols.wire import OwnFields, Usage, cut_warnings, usage_o
 
 Side = Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)]
 FIELD_PAIRS = (("queries", "documents"), ("text_1", "text_2"), ("data_1", "data_2"))
+QUERY_FIELDS = {documents: queries for queries, documents in FIELD_PAIRS}
 
 
 def _describe_pairs(schema: dict[str, Any]) -> None:
@@ -87,5 +88,8 @@ async def score(request: ScoreRequest, service: Serving) -> ScoreAnswer:
     return ScoreAnswer(
         id=f"score-{uuid.uuid4().hex}", created=int(time.time()), model=scored.model,
         data=[Score(index=row, score=value) for row, value in enumerate(values) if value is not None],
-        usage=usage_of(scored.num_tokens), warnings=cut_warnings(scored.cut, field), partial=scored.partial,
+        usage=usage_of(scored.num_tokens), partial=scored.partial,
+        warnings=[
+            *cut_warnings(scored.queries_cut, QUERY_FIELDS[field]), *cut_warnings(scored.cut, field), *scored.warnings
+        ] or None,
     )  # fmt: skip

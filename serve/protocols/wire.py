@@ -47,7 +47,22 @@ class OwnFields(Wire):
         return bool(self.raw_scores) or self.use_activation is False
 
 
-class FirstStageFields(OwnFields):
+class RankingFields(OwnFields):
+    """Optional fields of requests whose answer is a list, best first."""
+
+    min_relevance: float | None = Field(
+        default=None, ge=0, le=1, description="leave out what is less likely to be relevant than this probability"
+    )
+    min_precision: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="leave out what is below the score from which on, on the model's dev set, this share was relevant; "
+        "/info has the table",
+    )
+
+
+class FirstStageFields(RankingFields):
     """Optional scores of the first stage, and their weight."""
 
     first_stage_scores: list[float] | None = Field(
@@ -69,7 +84,10 @@ class FirstStageFields(OwnFields):
         if weight and scores is None:
             message = f"first_stage_weight={weight:g} needs first_stage_scores: send them, or leave the weight out."
             raise Problem("invalid", message, "first_stage_weight")
-        return Ask(query, passages, self.query_type, scores, weight, self.deadline_ms, max_tokens=max_tokens)
+        return Ask(
+            query, passages, self.query_type, scores, weight, self.deadline_ms, max_tokens=max_tokens,
+            min_relevance=self.min_relevance, min_precision=self.min_precision,
+        )  # fmt: skip
 
 
 class Window(BaseModel):
@@ -91,10 +109,16 @@ def scores_of(answer: Answer, raw: bool) -> list[tuple[int, float]]:
     return [(place, value) for place in answer.order if (value := values[place]) is not None]
 
 
-def cut_warnings(cut: Sequence[int], field: str) -> list[str] | None:
-    """Return a warning that names the truncated passages, if there are any."""
+def warnings_of(answer: Answer, field: str, query_field: str = "query") -> list[str] | None:
+    """Return what an answer's reader has to know: texts that were not read to their ends, and the model's warnings."""
+    query = [f"{query_field}: longer than what the model reads; its end was not read."] if answer.query_cut else []
+    return [*query, *cut_warnings(answer.cut, field), *answer.warnings] or None
+
+
+def cut_warnings(cut: Sequence[int], field: str) -> list[str]:
+    """Return a warning that names the truncated texts of a list, if there are any."""
     if not cut:
-        return None
+        return []
     more = len(cut) - MAX_LISTED
     places = ", ".join(map(str, cut[:MAX_LISTED])) + (f" and {more} more" if more > 0 else "")
     return [f"{field} {places}: longer than what the model reads; the ends were not read."]

@@ -14,6 +14,7 @@ from rayrank.core.pretrained import is_hub_name
 from rayrank.measure.significance import Comparison, Interval
 from rayrank.reports.table import Row, metrics_table
 from rayrank.scores.calibration import Calibration
+from rayrank.scores.precision import PrecisionTable
 from rayrank.text.query_types import DEFAULT
 
 _PACKAGED = {MINILM: "sentence-transformers/all-MiniLM-L6-v2"}
@@ -26,6 +27,7 @@ def write_card(
     portable: bool,
     quantization: str = "",
     calibration: Calibration | None = None,
+    precision: PrecisionTable | None = None,
 ) -> str:
     """Return the card as Markdown with YAML front matter; `quantization` is a sentence on the quantized model."""
     parts = [
@@ -37,6 +39,7 @@ def write_card(
         + _use(settings, portable)
         + (f"\n\n{quantization}." if quantization else "")
         + _use_calibration(calibration)
+        + _use_precision(precision)
         + _use_first_stage(origin, settings.first_stage_weight),
         "## Training\n\n" + _training(origin),
         "## Evaluation\n\n" + _evaluation(origin),
@@ -161,6 +164,25 @@ def _use_calibration(calibration: Calibration | None) -> str:
     return (
         f"\n\n`exported.calibration.apply(scores)` turns scores into the probability that a candidate of the first "
         f"stage is judged relevant: {calibration.finding()}."
+    )
+
+
+def _use_precision(table: PrecisionTable | None) -> str:
+    if table is None:
+        return ""
+    lines = [
+        f"| {level.wanted:g} | {level.probability:.3f} | {level.logit:.3f} | {level.num_queries:,} of "
+        f"{table.num_queries:,} | {level.precision:.3f} ({level.low:.3f} to {level.high:.3f}) |"
+        if level.logit is not None else f"| {level.wanted:g} | | | {level.num_queries:,} | {level.reason} |"
+        for level in table.levels
+    ]  # fmt: skip
+    return (
+        "\n\nThe endpoint's `min_precision` leaves out candidates below a threshold, so that the wanted share of the "
+        "others is relevant. The thresholds were chosen on dev; queries and precision were measured at the thresholds "
+        "of the other half of dev, with a 95 % interval. They hold for candidates like those of dev, whose queries all "
+        "have a relevant passage.\n\n"
+        "| wanted precision | probability | score | queries that keep a candidate | measured precision |\n"
+        "|---|---|---|---|---|\n" + "\n".join(lines)
     )
 
 

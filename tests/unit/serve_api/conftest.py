@@ -15,7 +15,7 @@ from rayrank.serve.config import ServeConfig
 from rayrank.serve.records import Answer, Ask, Figures, Hit, Info, Load, Overloaded, Piece, Timing, Unready
 
 LONG = 200
-"""Characters of the longest passage that this scorer does not report as truncated."""
+"""Characters of the longest text that this scorer does not report as truncated."""
 
 
 class WordScorer:
@@ -43,14 +43,23 @@ class WordScorer:
             logits=shown, probabilities=[None if logit is None else (1 + logit) / 10 for logit in shown], order=order,
             num_tokens=7 * len(logits), cut=[place for place, text in enumerate(ask.passages) if len(text) > LONG],
             query_type=ask.query_type or "DESCRIPTION", partial=partial, model="words",
-            timing=Timing(0.001, 0.002, 0.003),
+            timing=Timing(0.001, 0.002, 0.003), query_cut=len(ask.query) > LONG,
+            warnings=["query_type: zzz\nis unknown."] if ask.query_type == "zzz" else [],
         )  # fmt: skip
 
     async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any]:
         return {"pieces": passage.split(), "query_type": query_type}
 
     async def info(self) -> Info:
-        return Info(model="words", backend="torch", device="cpu", length=256, query_types=["DESCRIPTION"], version="1")
+        return Info(
+            model="words",
+            backend="torch",
+            device="cpu",
+            length=256,
+            query_types=["DESCRIPTION"],
+            version="1",
+            precision={"num_queries": 3},
+        )
 
     async def loads(self) -> list[Load]:
         return [Load(20), Load(3)]

@@ -1,6 +1,7 @@
 """Requests and answers of each API, as the clients of the original servers expect them."""
 
 import asyncio
+import json
 import re
 from typing import Any
 
@@ -106,6 +107,7 @@ def test_raw_scores_are_logits(api: str, field: dict[str, bool]) -> None:
 
 def test_our_own_fields_reach_the_model(api: str, scorer: Any) -> None:
     own = {"query_type": "ENTITY", "first_stage_scores": [3, 2, 1.5], "first_stage_weight": 0.3, "deadline_ms": 50}
+    own |= {"min_relevance": 0.5, "min_precision": 0.9}
     for route, name in (("rerank", "texts"), ("v1/rerank", "documents"), ("v2/rerank", "documents")):
         post(f"{api}/{route}", {"query": QUERY, name: TEXTS, **own})
         ask = scorer.asks[-1]
@@ -138,6 +140,32 @@ def test_truncated_documents_are_listed(api: str) -> None:
     tei = requests.post(f"{api}/rerank", json={"query": QUERY, "texts": long[:3]}, timeout=10)
     assert tei.headers["x-cut-texts"] == "1,2"
     assert "meta" not in post(f"{api}/score", {"queries": QUERY, "documents": TEXTS})
+
+
+def test_a_cut_query_and_an_unknown_query_type_are_in_the_warnings_of_every_answer(start: Any) -> None:
+    url = start(ServeConfig.model_validate({"name": "words", "search": {"run": "there", "depth": 3}}))
+    long, own = "whales " * 50, {"query_type": "zzz"}
+    cut, unknown = "longer than what the model reads", "query_type: zzz\nis unknown."
+
+    for route in ("v1/rerank", "v2/rerank", "rerank"):
+        warnings = post(f"{url}/{route}", {"query": long, "documents": TEXTS, **own})["meta"]["warnings"]
+        assert warnings == [f"query: {cut}; its end was not read.", unknown]
+    assert post(f"{url}/search", {"query": long, **own})["warnings"] == warnings
+    pairs = {"text_1": ["whales", long], "text_2": TEXTS[:2], **own}
+    assert post(f"{url}/score", pairs)["warnings"] == [f"text_1 1: {cut}; the ends were not read.", unknown]
+    tei = requests.post(f"{url}/rerank", json={"query": long, "texts": TEXTS, **own}, timeout=10)
+    assert (tei.headers["x-cut-query"], json.loads(tei.headers["x-warnings"])) == ("true", [unknown])
+    assert "warnings" not in post(f"{url}/v1/rerank", {"query": QUERY, "documents": TEXTS})["meta"]
+
+
+def test_a_long_query_is_refused_if_truncate_is_false(api: str) -> None:
+    long = "whales " * 50
+    tei = requests.post(f"{api}/rerank", json={"query": long, "texts": TEXTS, "truncate": False}, timeout=10)
+    assert (tei.status_code, tei.json()["error"].partition(":")[0]) == (413, "query")
+    inputs = {"source_sentence": long, "sentences": TEXTS}
+    body = {"inputs": inputs, "parameters": {"truncate": False}}
+    similarity = requests.post(f"{api}/similarity", json=body, timeout=10)
+    assert similarity.json()["error"].startswith("inputs.source_sentence: longer than the model's maximum input; ")
 
 
 def test_tei_refuses_long_texts_if_truncate_is_false(api: str) -> None:
@@ -200,6 +228,7 @@ def test_models_info_and_health_describe_the_server(api: str) -> None:
     assert [model["id"] for model in models["data"]] == ["words"]
     info = requests.get(f"{api}/info", timeout=10).json()
     assert (info["model_id"], info["max_input_length"], info["max_client_batch_size"]) == ("words", 256, 50)
+    assert info["precision"] == {"num_queries": 3}
     assert info["search"] is False
     for path in ("health", "ready", "docs"):
         assert requests.get(f"{api}/{path}", timeout=10).status_code == 200
