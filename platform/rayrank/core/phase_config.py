@@ -108,6 +108,27 @@ class ListwiseConfig(PhaseConfig):
         "by their effect on nDCG (NDCG-Loss2++); listmle: the order of the grades",
     )
 
+    teacher: str = Field(
+        default="",
+        description="the run whose scores of the training candidates the model learns besides the labels; none if "
+        "empty",
+    )
+    teacher_loss: Literal["kl", "margin_mse"] = Field(
+        default="kl",
+        description="kl: the teacher's distribution over the list; margin_mse: how far its positives score above its "
+        "negatives",
+    )
+    teacher_weight: float = Field(
+        default=0.5, gt=0, le=1, description="share of the teacher's loss; the rest is the loss of the labels"
+    )
+    temperature: float = Field(
+        default=1.0, gt=0, description="the teacher's scores are divided by it; higher is a softer teacher"
+    )
+
+    def unused(self) -> set[str]:
+        # The teacher's scores are an input, so its name is in no key.
+        return {"teacher", *(() if self.teacher else ("teacher_loss", "teacher_weight", "temperature"))}
+
 
 class TrainDenseConfig(PhaseConfig):
     """The bi-encoder of the dense first stage, trained to score a query's relevant passage above other passages."""
