@@ -49,8 +49,7 @@ def _of_query_types(config: PipelineConfig) -> tuple[str, ...]:
 
 def _of_listwise(config: PipelineConfig) -> tuple[str, ...]:
     start = ("pointwise",) if config.listwise.start == "pointwise" else _pretrained(config)
-    # A threshold of 1 keeps every candidate, so no scores are needed.
-    noise = (NOISE,) if config.noise.threshold < 1 else ()
+    noise = (NOISE,) if config.noise.reads_scores else ()
     teacher = (run_node(config.listwise.teacher, config, train=True),) if config.listwise.teacher else ()
     return (*_learns_from(config), *start, *noise, *teacher)
 
@@ -130,7 +129,7 @@ STAGES: dict[str, Stage] = {
         scores_pairs=True,
     ),
     "noise_report": Stage(
-        ("noise",), lambda config: (*_learns_from(config), NOISE), "jobs.filter_noise", 2, ignores=("noise.run",)
+        ("noise",), lambda config: (*_learns_from(config), NOISE), "jobs.filter_noise", 3, ignores=("noise.run",)
     ),
     "listwise": Stage(
         (*_MODEL, "listwise", "noise"),

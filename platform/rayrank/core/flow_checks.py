@@ -71,10 +71,11 @@ def _check_acyclic(names: Iterable[str], needs: Callable[[str], Iterable[str]]) 
 def _check_scores(config: PipelineConfig) -> None:
     """Raise ConfigError if the noise filter or the listwise phase reads scores that it cannot use."""
     of_sdnet = set(flow.rankers(config)).difference(flow.pair_rankers(config))
-    if config.noise.threshold < 1 and config.noise.run in of_sdnet:
+    needs_probabilities = config.noise.threshold < 1 or config.noise.relabel is not None
+    if needs_probabilities and config.noise.run in of_sdnet:
         raise ConfigError(
             f"noise.run={config.noise.run} cannot be used: SDNet's scores are no probabilities; name another run, or "
-            f"set noise.threshold=1."
+            f"set noise.threshold=1 and no noise.relabel."
         )
     teacher = config.listwise.teacher
     if teacher and not flow.run_named(teacher, config)[2].has_scores:

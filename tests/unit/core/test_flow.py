@@ -154,6 +154,8 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "pointwise.negatives": ("2", MODELS),
     "pointwise.pairs": ("judged", MODELS),
     "noise.threshold": ("0.5", {"noise_report"} | LISTWISE),
+    "noise.margin": ("1", {"noise_report"} | LISTWISE),
+    "noise.relabel": ("0.99", {"noise_report"} | LISTWISE),
     "noise.run": ("bm25", {"noise_report"} | LISTWISE),
     "listwise.start": ("encoder", LISTWISE),
     "listwise.head": ("fresh", LISTWISE),

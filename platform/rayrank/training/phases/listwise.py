@@ -7,26 +7,23 @@ model with one output instead of two, or an encoder with a randomly initialised 
 `listwise.head`). Dev metric: `training.metric` of the dev queries' first-stage candidates, ordered by the model.
 """
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
 from rayrank.core.artifacts import Store
 from rayrank.core.config import ListwiseConfig, PipelineConfig, TrainingConfig
-from rayrank.data.pair_set import PairSet
 from rayrank.measure.metrics import MRR_10, Measure
 from rayrank.models.batches import PackedBatch
 from rayrank.models.reranker import Reranker, listwise_head, relevance_score
 from rayrank.models.saved import load_reranker
-from rayrank.scores.noise_filter import removed
 from rayrank.text.ragged import Rows
-from rayrank.training.data import Inputs, read_candidates
+from rayrank.training.data import Inputs
 from rayrank.training.draws import draw, draw_by_weight
 from rayrank.training.list_losses import LOSSES
+from rayrank.training.noise import filtered_candidates, relabelled
 from rayrank.training.phases.fine_tuning import (
     FineTuning,
     PairGroups,
@@ -65,17 +62,10 @@ def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "Listwise"]:
 
 def _filtered_inputs(config: PipelineConfig, store: Store) -> Inputs:
     """Return inputs with the noise-filtered candidates to train on and all candidates to measure on."""
-    if config.noise.threshold == 1:  # the filter removes nothing, and there may be no noise artifact
+    if not config.noise.reads_scores:  # the filter changes nothing, and there may be no noise artifact
         return with_dev_queries(join_candidates(config, store), config)
-    return with_dev_queries(join_candidates(config, store, filtered_candidates(config, store)), config)
-
-
-def filtered_candidates(config: PipelineConfig, store: Store) -> Iterator[pa.Table]:
-    """Yield the training candidates without those that the noise filter removes: D' in the paper."""
-    judged = PairSet(store.require("corpus", config).read_table("judgments.parquet"))
-    for scored in read_candidates(store.require("noise", config), "train"):
-        gone = removed(scored["score"].to_numpy(), judged.marks(scored), config.noise.threshold)
-        yield scored.filter(pa.array(~gone))
+    added = relabelled(config, store)
+    return with_dev_queries(join_candidates(config, store, filtered_candidates(config, store), added), config)
 
 
 class LabelledLists(NamedTuple):
