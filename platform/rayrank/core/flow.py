@@ -136,7 +136,7 @@ STAGES: dict[str, Stage] = {
         _of_listwise,
         "jobs.train_listwise",
         version=3,
-        ignores=("noise.run",),
+        ignores=("noise.run", "listwise.teacher"),
         scores_pairs=True,
     ),
     "sdnet": Stage(

@@ -146,8 +146,7 @@ class ListwiseConfig(PhaseConfig):
     )
 
     def unused(self) -> set[str]:
-        # The teacher's scores are an input, so its name is in no key.
-        return {"teacher", *(() if self.teacher else ("teacher_loss", "teacher_weight", "temperature"))}
+        return super().unused() | (set() if self.teacher else {"teacher_loss", "teacher_weight", "temperature"})
 
 
 class TrainDenseConfig(PhaseConfig):
