@@ -212,7 +212,7 @@ def _training(origin: Provenance) -> str:
     ]
     for phase in origin.phases:
         chosen = ", ".join(
-            f"{name} {value}" for name, value in phase.settings.items() if value is not None and name != "enabled"
+            f"{name} {value}" for name, value in phase.settings.items() if value not in (None, "") and name != "enabled"
         )
         facts = phase.facts
         best = f"best dev {facts.get('dev_metric', phase.metric)} {facts['dev']:.4f}" if "dev" in facts else ""
