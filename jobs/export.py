@@ -24,7 +24,7 @@ def run(
     from rayrank.bundle.provenance import gather, model_stage
     from rayrank.bundle.sequence_classification import is_portable
     from rayrank.models.saved import load_reranker
-    from rayrank.stages.export_checks import first_stage_weight, make_checks
+    from rayrank.stages.export_checks import first_stage_weight, fusion_with, make_checks
     from rayrank.stages.quantization import quantize
     from rayrank.text.pieces import load_tokenizer
     from rayrank.text.words import word_table
@@ -41,9 +41,10 @@ def run(
     quantized = quantize(model, config, store) if config.scorer.backend != "torch" else None
     finding, int8 = (quantized.finding(), quantized.graph) if quantized else ("", None)
     checks = make_checks(name, model, tokenizer, config, store)
-    card = write_card(origin, settings, portable, finding, checks.calibration)
+    fusion = fusion_with(name, config, store)
+    card = write_card(origin, settings, portable, finding, checks.calibration, fusion)
     typer = _typer(config, store)
-    export(output, Bundle(model, tokenizer, settings, card, int8, checks.calibration, checks.golden, typer))
+    export(output, Bundle(model, tokenizer, settings, card, int8, checks.calibration, checks.golden, fusion, typer))
     facts = {"model": name, "from": artifact.url, "output": output, "cross_encoder": portable}
     findings = [
         *([choice.finding()] if choice else []),
@@ -53,6 +54,11 @@ def run(
         *_about_types(origin.query_types.get("num_labelled", 0), typer is not None),
         checks.finding,
         _about_weight(weight),
+        *(
+            [f"fusion.json fuses {fusion.shares()}, as learned on dev; the endpoint does not apply it"]
+            if fusion
+            else []
+        ),
     ]
     return {**facts, **_figures(quantized, checks), "first_stage_weight": weight, "findings": findings}
 

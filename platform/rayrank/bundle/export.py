@@ -35,6 +35,7 @@ from rayrank.models.inference.fp8 import check_fp8
 from rayrank.models.query_typer import QueryTyper, load_typer
 from rayrank.models.reranker import RELEVANT, Reranker
 from rayrank.scores.calibration import Calibration
+from rayrank.scores.fusion import FUSION, Fusion
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
 
@@ -80,6 +81,8 @@ class Bundle:
     """The ONNX graph with int8 weights. If it is set, it scores instead of `model`; `load` sets it on request only."""
     calibration: Calibration | None = None
     golden: tuple[GoldenPair, ...] = ()
+    fusion: Fusion | None = None
+    """How dev prefers to fuse the model's scores with other features; the endpoint does not apply it."""
     query_typer: QueryTyper | None = None
     """Predicts the types of queries, for a model that was trained with its predictions."""
 
@@ -150,6 +153,8 @@ def _write(folder: Path, bundle: Bundle) -> None:
         _dump(folder / CALIBRATION, bundle.calibration.model_dump(mode="json"))
     if bundle.golden:
         _dump(folder / GOLDEN, GOLDEN_PAIRS.dump_python(bundle.golden, mode="json"))
+    if bundle.fusion is not None:
+        _dump(folder / FUSION, bundle.fusion.model_dump(mode="json"))
     if bundle.query_typer is not None:
         bundle.query_typer.copy_to(str(folder))
 
@@ -226,6 +231,7 @@ def _read_optional(folder: Path, backend: Backend) -> dict[str, Any]:
         "int8": _read(folder / INT8, bytes) if backend == "onnx-int8" else None,
         "calibration": _read(folder / CALIBRATION, Calibration.model_validate_json),
         "golden": _read(folder / GOLDEN, GOLDEN_PAIRS.validate_json) or (),
+        "fusion": _read(folder / FUSION, Fusion.model_validate_json),
         "query_typer": _load_query_typer(folder),
     }
 

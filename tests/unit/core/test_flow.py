@@ -55,6 +55,7 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "dataset.train_queries": (100, QUERIES),
     "dataset.train_seed": (1, QUERIES),
     "dataset.passage_template": ("'{text}'", CORPUS),
+    "dataset.fields": ("[price]", {"passage_fields"}),
     "dataset.holdout": ("0.3", QUERIES),
     "dataset.part_bytes": ("4096", CORPUS),
     "dataset.relevant_from": ("2", QUERIES),
