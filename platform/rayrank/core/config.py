@@ -18,6 +18,7 @@ from rayrank.core.languages import ENGLISH
 from rayrank.core.phase_config import (
     DeepCtConfig as DeepCtConfig,
     Doc2QueryConfig as Doc2QueryConfig,
+    FineTuningConfig as FineTuningConfig,
     ListwiseConfig as ListwiseConfig,
     NoiseConfig as NoiseConfig,
     PhaseConfig as PhaseConfig,

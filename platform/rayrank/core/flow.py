@@ -198,7 +198,8 @@ def describe(name: str, config: PipelineConfig) -> Node:
     if found := run_of(name):
         return _describe_run(*found, config)
     stage = STAGES[name]
-    chosen = {section: getattr(config, section).model_dump(mode="json") for section in stage.sections}
+    sections = {name: getattr(config, name) for name in stage.sections}
+    chosen = {name: section.model_dump(mode="json", exclude=section.unused()) for name, section in sections.items()}
     needed = tuple(node(each, config) for each in stage.inputs(config))
     return Node(name, stage.version, chosen, needed, stage.job)
 

@@ -25,6 +25,7 @@ from rayrank.scores.noise_filter import removed
 from rayrank.text.ragged import Rows
 from rayrank.training.data import Inputs, read_candidates
 from rayrank.training.draws import draw, draw_by_weight
+from rayrank.training.layer_rates import with_frozen_parts
 from rayrank.training.list_losses import LOSSES
 from rayrank.training.phases.fine_tuning import (
     FineTuning,
@@ -49,13 +50,17 @@ def settings(config: PipelineConfig) -> ListwiseConfig:
 def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "Listwise"]:
     """Return the model that a worker starts from and its examples, read from storage."""
     phase = Listwise(_filtered_inputs(config, store), config.listwise, config.training, Measure.of(config))
+    return with_frozen_parts(_first_model(config, store), config.listwise), phase
+
+
+def _first_model(config: PipelineConfig, store: Store) -> Reranker:
     if config.listwise.start == "encoder":
-        return Reranker(pretrained_encoder(config, store), num_outputs=1), phase
+        return Reranker(pretrained_encoder(config, store), num_outputs=1)
     model = load_reranker(store.require("pointwise", config), config.strm, word_table_of(config, store)).train()
     if config.listwise.head == "fresh":
-        return Reranker(model.encoder, num_outputs=1), phase
+        return Reranker(model.encoder, num_outputs=1)
     listwise_head(model)
-    return model, phase
+    return model
 
 
 def _filtered_inputs(config: PipelineConfig, store: Store) -> Inputs:
