@@ -27,7 +27,7 @@ def run(
     from rayrank.bundle.sequence_classification import is_portable
     from rayrank.models.saved import load_reranker
     from rayrank.stages.dev_sample import NUM_QUERIES, dev_sample
-    from rayrank.stages.export_checks import first_stage_weight, make_checks
+    from rayrank.stages.export_checks import first_stage_weight, fusion_with, make_checks
     from rayrank.stages.quantization import quantize
     from rayrank.text.pieces import load_tokenizer
     from rayrank.text.words import word_table
@@ -44,11 +44,12 @@ def run(
     quantized = quantize(model, config, store) if config.scorer.backend != "torch" else None
     finding, int8 = (quantized.finding(), quantized.graph) if quantized else ("", None)
     checks = make_checks(name, model, tokenizer, config, store)
-    card = write_card(origin, settings, portable, finding, checks.calibration, checks.precision)
+    fusion = fusion_with(name, config, store)
+    card = write_card(origin, settings, portable, finding, checks.calibration, checks.precision, fusion)
     typer = _typer(config, store)
     dev = dev_sample(NUM_QUERIES if dev_queries is None else dev_queries, tokenizer, config, store)
     bundle = Bundle(
-        model, tokenizer, settings, card, int8, checks.calibration, checks.precision, checks.golden, dev, typer
+        model, tokenizer, settings, card, int8, checks.calibration, checks.precision, checks.golden, dev, fusion, typer
     )  # fmt: skip
     export(output, bundle)
     facts = {"model": name, "from": artifact.url, "output": output, "cross_encoder": portable}
@@ -62,6 +63,7 @@ def run(
         *([f"thresholds for min_precision: {checks.precision.finding()}"] if checks.precision else []),
         _about_weight(weight),
         _about_dev(len(dev)),
+        *([f"fusion.json fuses {fusion.shares()}, as learned on dev; the endpoint does not use it"] if fusion else []),
     ]
     facts |= {"first_stage_weight": weight, "num_dev_queries": len(dev)}
     return {**facts, **_figures(quantized, checks), "findings": findings}

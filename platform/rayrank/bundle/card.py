@@ -14,6 +14,7 @@ from rayrank.core.pretrained import is_hub_name
 from rayrank.measure.significance import Comparison, Interval
 from rayrank.reports.table import Row, metrics_table
 from rayrank.scores.calibration import Calibration
+from rayrank.scores.fusion import FUSION, Fusion
 from rayrank.scores.precision import PrecisionTable
 from rayrank.text.query_types import DEFAULT
 
@@ -28,6 +29,7 @@ def write_card(
     quantization: str = "",
     calibration: Calibration | None = None,
     precision: PrecisionTable | None = None,
+    fusion: Fusion | None = None,
 ) -> str:
     """Return the card as Markdown with YAML front matter; `quantization` is a sentence on the quantized model."""
     parts = [
@@ -40,7 +42,8 @@ def write_card(
         + (f"\n\n{quantization}." if quantization else "")
         + _use_calibration(calibration)
         + _use_precision(precision)
-        + _use_first_stage(origin, settings.first_stage_weight),
+        + _use_first_stage(origin, settings.first_stage_weight)
+        + _use_fusion(fusion),
         "## Training\n\n" + _training(origin),
         "## Evaluation\n\n" + _evaluation(origin),
         "## Intended use and limits\n\n" + _limits(origin, settings, portable),
@@ -193,6 +196,22 @@ def _use_first_stage(origin: Provenance, weight: float) -> str:
         f"\n\nTo interpolate the model's scores with those of {origin.first_stage}, which have the weight {weight:g}, "
         f"order a query's candidates by `rayrank.scores.interpolation.interpolate(scores, first_stage_scores, "
         f"{weight:g})`. The endpoint does so for requests with `first_stage_scores`."
+    )
+
+
+def _use_fusion(fusion: Fusion | None) -> str:
+    if fusion is None:
+        return ""
+    ways = {"run": f"the scores of a run, normalised within a query ({fusion.normalize})", "field": "a passage's field"}
+    weights = fusion.weights or ["a LightGBM model"] * len(fusion.features)
+    rows = [
+        f"| {feature.name} | {ways[feature.kind]} | {weight if isinstance(weight, str) else f'{weight:.4f}'} |"
+        for feature, weight in zip(fusion.features, weights, strict=True)
+    ]
+    return (
+        f"\n\n`{FUSION}` fuses the model's scores with other features, as was learned on dev "
+        f"(`rayrank.scores.fusion.Fusion`). The endpoint does not apply it.\n\n"
+        + "\n".join(["| feature | what it is | weight |", "|---|---|---|", *rows])
     )
 
 

@@ -36,6 +36,7 @@ from rayrank.models.inference.fp8 import check_fp8
 from rayrank.models.query_typer import QueryTyper, load_typer
 from rayrank.models.reranker import RELEVANT, Reranker
 from rayrank.scores.calibration import Calibration
+from rayrank.scores.fusion import FUSION, Fusion
 from rayrank.scores.precision import PrecisionTable
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
@@ -88,6 +89,8 @@ class Bundle:
     golden: tuple[GoldenPair, ...] = ()
     dev: tuple[JudgedQuery, ...] = ()
     """Judged queries of dev, on which a promotion compares two models."""
+    fusion: Fusion | None = None
+    """How dev prefers to fuse the model's scores with other features; the endpoint does not apply it."""
     query_typer: QueryTyper | None = None
     """Predicts the types of queries, for a model that was trained with its predictions."""
 
@@ -162,6 +165,8 @@ def _write(folder: Path, bundle: Bundle) -> None:
         _dump(folder / GOLDEN, GOLDEN_PAIRS.dump_python(bundle.golden, mode="json"))
     if bundle.dev:
         (folder / DEV).write_bytes(to_lines(bundle.dev))
+    if bundle.fusion is not None:
+        _dump(folder / FUSION, bundle.fusion.model_dump(mode="json"))
     if bundle.query_typer is not None:
         bundle.query_typer.copy_to(str(folder))
 
@@ -252,6 +257,7 @@ def _read_optional(folder: Path, backend: Backend) -> dict[str, Any]:
         "precision": _read(folder / PRECISION, PrecisionTable.model_validate_json),
         "golden": _read(folder / GOLDEN, GOLDEN_PAIRS.validate_json) or (),
         "dev": _read(folder / DEV, from_lines) or (),
+        "fusion": _read(folder / FUSION, Fusion.model_validate_json),
         "query_typer": _load_query_typer(folder),
     }
 

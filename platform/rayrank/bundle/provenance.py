@@ -89,7 +89,7 @@ def model_stage(run: str, config: PipelineConfig) -> str:
 
 def _combined(settings: RunSettings) -> tuple[str, ...]:
     """Return the runs that a combiner reads; none for other kinds."""
-    return kind_named(settings.kind).reads(settings) if settings.kind in ("interpolate", "rrf") else ()
+    return kind_named(settings.kind).reads(settings) if settings.kind in ("interpolate", "rrf", "fuse") else ()
 
 
 def _without_folder(source: str) -> str:

@@ -3,8 +3,6 @@
 A node is a stage ("corpus"), a run ("run:drbert"), or a run on the training queries ("run:pointwise@train").
 """
 
-import hashlib
-import json
 from typing import Any
 
 from rayrank.core.config import PipelineConfig
@@ -23,11 +21,10 @@ _NO_DEV = ("training.dev_queries", "training.metric")
 """Settings of the training section that a phase without a ranking metric does not depend on."""
 _ALL_BUT_LANGUAGE = ("index.stemmer", "index.stopwords")
 """Settings of the index section that a stage which needs only the language does not depend on."""
+_PATHS = ("dataset.source", "dataset.types_file")
 _PASSAGES_ONLY = ("domain_report", "index", "rm3_index", "pretrain")  # stages that read only passages
 _OF_QUERIES = "on_unknown on_shared type_field group_field holdout train_queries train_seed relevant_from".split()
 """Settings of the dataset section that do not change the passages."""
-_FOLDERS = ("text.tokenizer", "encoder.name", "dense.encoder", "doc2query.model")
-"""Settings that may name a local folder; if they do, their section has a fingerprint."""
 
 
 def pair_inputs(config: PipelineConfig) -> tuple[str, ...]:
@@ -75,8 +72,9 @@ def _of_evaluate(config: PipelineConfig) -> tuple[str, ...]:
 
 
 STAGES: dict[str, Stage] = {
-    "corpus": Stage(
-        ("dataset", "text"), lambda config: (), "jobs.build_corpus", ignores=("dataset.source", "dataset.types_file")
+    "corpus": Stage(("dataset", "text"), lambda config: (), "jobs.build_corpus", ignores=(*_PATHS, "dataset.fields")),
+    "passage_fields": Stage(
+        ("dataset",), lambda config: ("corpus",), "jobs.run_pipeline --until passage_fields", ignores=_PATHS
     ),
     "domain_report": Stage(
         ("domain",), lambda config: ("corpus",), "jobs.domain_report", version=2, ignores=("domain.reference",)
@@ -234,16 +232,9 @@ def key(name: str, config: PipelineConfig) -> str:
 def _key(name: str, config: PipelineConfig, known: dict[str, str]) -> str:
     if name not in known:
         found = describe(name, config)
-        chosen = json.loads(json.dumps(found.settings))
-        # A local folder counts by the digest of its content; where it is stored does not matter.
-        folders = [each for each in _FOLDERS if chosen.get(each.partition(".")[0], {}).get("fingerprint")]
-        for ignored in (*(STAGES[name].ignores if name in STAGES else ()), *folders):
-            section, _, setting = ignored.partition(".")
-            del chosen[section][setting]
         read, others = (_of_passages(config), {}) if name in _PASSAGES_ONLY else (config, known)
         input_keys = [_key(each, read, others) for each in found.inputs]
-        identity = json.dumps([found.folder, found.version, chosen, input_keys], sort_keys=True)
-        known[name] = hashlib.sha256(identity.encode()).hexdigest()[:16]
+        known[name] = found.key(STAGES[name].ignores if name in STAGES else (), input_keys)
     return known[name]
 
 

@@ -47,6 +47,23 @@ class PhaseConfig(Section):
     )
 
 
+class FineTuningConfig(PhaseConfig):
+    """Settings of the phases that fine-tune the re-ranker."""
+
+    layer_decay: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="learning rate of a layer as a share of that of the layer above it; the head has lr",
+    )
+    freeze_embeddings: bool = Field(default=False, description="do not train the encoder's embeddings")
+
+    def unused(self) -> set[str]:
+        # They came later: at their defaults they are in no key, so that earlier artifacts are still found.
+        neutral = {"layer_decay": 1.0, "freeze_embeddings": False}
+        return {name for name, value in neutral.items() if getattr(self, name) == value}
+
+
 class TyperConfig(PhaseConfig):
     """The classifier that predicts the types of queries, trained on labelled questions."""
 
@@ -68,7 +85,7 @@ class PretrainConfig(PhaseConfig):
     masked: float = Field(default=0.15, gt=0, lt=1, description="share of the word pieces that are masked")
 
 
-class PointwiseConfig(PhaseConfig):
+class PointwiseConfig(FineTuningConfig):
     """The pointwise phase: is a passage relevant to a query, one pair at a time."""
 
     negatives: int = Field(default=5, ge=1, description="negatives per positive")
@@ -111,7 +128,7 @@ class NoiseConfig(Section):
         return {name for name in ("margin", "relabel") if getattr(self, name) is None}
 
 
-class ListwiseConfig(PhaseConfig):
+class ListwiseConfig(FineTuningConfig):
     """The listwise phase: a query's positives compete with its negatives in one list."""
 
     start: Literal["pointwise", "encoder"] = Field(

@@ -26,6 +26,7 @@ KINDS = {
     "windows": "rayrank.runs.windows:WindowRun",
     "interpolate": "rayrank.runs.interpolate:Interpolate",
     "rrf": "rayrank.runs.rrf:Rrf",
+    "fuse": "rayrank.runs.fuse:Fuse",
 }
 """The kinds that come with the package. Any other kind is named MODULE:CLASS, as an entry point is."""
 

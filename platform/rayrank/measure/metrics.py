@@ -147,6 +147,12 @@ class JudgedRows:
         """The queries with a judgment, in the order of their values."""
         return self._queries.to_pylist()  # type: ignore[no-any-return]
 
+    def gains(self) -> Floats:
+        """Return the grade of each row of the run if it is relevant, else 0."""
+        found = np.zeros(len(self._has_judgment))
+        found[self._has_judgment] = np.where(self._grades >= self._relevant_from, self._grades, 0)
+        return found
+
     def measure(self, scores: NDArray[np.floating], metrics: Mapping[str, Metric] = METRICS) -> PerQuery:
         """Measure the ranking by these scores, one for each row of the run."""
         scores = scores[self._has_judgment]

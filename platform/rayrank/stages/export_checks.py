@@ -19,8 +19,10 @@ from rayrank.core.run_kinds import CANDIDATES
 from rayrank.data.pair_set import PairSet, relevant
 from rayrank.models.inference.scorer import Scorer
 from rayrank.models.reranker import Reranker
+from rayrank.runs.fuse import FuseSettings
 from rayrank.runs.interpolate import InterpolateSettings
 from rayrank.scores.calibration import Calibration, fit
+from rayrank.scores.fusion import FUSION, Fusion
 from rayrank.scores.precision import PrecisionTable, precision_table
 from rayrank.text.ragged import Rows
 from rayrank.text.words import CONTINUES, word_table
@@ -87,6 +89,15 @@ def first_stage_weight(name: str, config: PipelineConfig, store: Store) -> float
                 return float(found.manifest["weight"])
             weights = settings.weights()
             return weights[1] if weights else None
+    return None
+
+
+def fusion_with(name: str, config: PipelineConfig, store: Store) -> Fusion | None:
+    """Return what the first run of kind fuse that reads a run has learned, if such a run is on storage."""
+    for other, settings in config.runs.items():
+        reads = isinstance(settings, FuseSettings) and name in settings.of
+        if reads and (found := store.find(flow.run_node(other, config), config)):
+            return Fusion.model_validate(found.read_json(FUSION))
     return None
 
 

@@ -22,6 +22,7 @@ from rayrank.models.saved import load_reranker
 from rayrank.text.ragged import Rows
 from rayrank.training.data import Inputs
 from rayrank.training.draws import draw, draw_by_weight
+from rayrank.training.layer_rates import with_frozen_parts
 from rayrank.training.list_losses import LOSSES
 from rayrank.training.noise import filtered_candidates, relabelled
 from rayrank.training.phases.fine_tuning import (
@@ -51,13 +52,17 @@ def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "Listwise"]:
     inputs = _filtered_inputs(config, store)
     teacher = teacher_of(config, store, inputs.data)
     phase = Listwise(inputs, config.listwise, config.training, Measure.of(config), teacher)
+    return with_frozen_parts(_first_model(config, store), config.listwise), phase
+
+
+def _first_model(config: PipelineConfig, store: Store) -> Reranker:
     if config.listwise.start == "encoder":
-        return Reranker(pretrained_encoder(config, store), num_outputs=1), phase
+        return Reranker(pretrained_encoder(config, store), num_outputs=1)
     model = load_reranker(store.require("pointwise", config), config.strm, word_table_of(config, store)).train()
     if config.listwise.head == "fresh":
-        return Reranker(model.encoder, num_outputs=1), phase
+        return Reranker(model.encoder, num_outputs=1)
     listwise_head(model)
-    return model, phase
+    return model
 
 
 def _filtered_inputs(config: PipelineConfig, store: Store) -> Inputs:
