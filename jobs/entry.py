@@ -106,7 +106,7 @@ def run_job(
             if conclude:
                 with redirect_stdout(sys.__stdout__):
                     summary = {**summary, **conclude(summary, config, store)}
-            _write_json(arguments.json, summary)
+            write_json(arguments.json, summary)
 
         return work
 
@@ -133,7 +133,7 @@ def run_task(
         summary = {**facts, "log": log_file}
         with redirect_stdout(sys.__stdout__):
             sys.stdout.write("\n".join([*summary["findings"], f"log: {log_file}", ""]))
-        _write_json(arguments.json, summary)
+        write_json(arguments.json, summary)
 
     _attempt(arguments, prepare, extra)
 
@@ -168,9 +168,12 @@ def _run_stages(
     plan: Sequence[tuple[str, PipelineConfig]], store: Store, log_file: str, is_long: bool
 ) -> dict[str, Any]:  # fmt: skip
     # Imported late: these modules load Ray and SciPy, which takes seconds, and a wrong option is reported before.
+    from rayrank.cluster.every_node import check_shared
     from rayrank.jobs.summary import show, stage_facts, stage_line, summarise
     from rayrank.stages.make import make
 
+    if not all(store.find(name, config) for name, config in plan):
+        check_shared(store.root)
     results: list[tuple[str, Artifact, bool]] = []
     for name, config in plan:
         reused = store.find(name, config) is not None
@@ -209,7 +212,8 @@ def check_absolute(option: str, path: str) -> None:
         raise StorageError(f"{option} {path} is a relative path: a job on a cluster needs an absolute one.")
 
 
-def _write_json(file: str | None, summary: dict[str, Any]) -> None:
+def write_json(file: str | None, summary: dict[str, Any]) -> None:
+    """Write the summary of a job to the file that --json names, if it names one."""
     if file is None:
         return
     try:
