@@ -16,10 +16,10 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import DatasetError
 from rayrank.core.progress import progress
 from rayrank.core.run_kinds import CANDIDATES
-from rayrank.data.pair_set import PairSet, relevant
 from rayrank.models.inference.scorer import Scorer
 from rayrank.models.reranker import Reranker
 from rayrank.runs.interpolate import InterpolateSettings
+from rayrank.runs.reading import dev_pairs
 from rayrank.scores.calibration import Calibration, fit
 from rayrank.text.ragged import Rows
 from rayrank.text.words import CONTINUES, word_table
@@ -81,13 +81,7 @@ def first_stage_weight(name: str, config: PipelineConfig, store: Store) -> float
 
 def calibrate_on_run(run: Artifact, config: PipelineConfig, store: Store) -> Calibration:
     """Fit the calibration to a run's scores of all dev candidates."""
-    judgments = store.require("corpus", config).read_table("judgments.parquet")
-    judgments = relevant(judgments.filter(pc.equal(judgments["split"], "dev")), config.dataset.relevant_from)
-    rows = pa.concat_tables(read_candidates(run, "dev"))
-    # Queries without a relevant judgment are left out: all their candidates would count as irrelevant.
-    rows = rows.filter(pc.is_in(rows["query_id"], value_set=pc.unique(judgments["query_id"])))
-    query_ids = rows["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
-    return fit(rows["score"].to_numpy(), PairSet(judgments).marks(rows), query_ids)
+    return fit(*dev_pairs(run, config, store))
 
 
 def _calibrate_on_sample(inputs: Inputs, model: Reranker) -> Calibration:
