@@ -9,8 +9,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from rayrank.measure.metrics import PerQuery
 from rayrank.measure.significance import compare, mean_interval
-from rayrank.reports.ablation import Procedure
+from rayrank.reports.ablation import Procedure, Variant, ablate
 from rayrank.reports.comparison import Case, ComparisonReport, Hit, QueryFacts, most_different, overall, tables
 from rayrank.reports.page.report import PAGE, files
 from rayrank.scores.confidence import confidence
@@ -45,6 +46,13 @@ def comparison(values: Any, first: Any, procedure: Procedure) -> dict[str, Any]:
     kept = np.unique(np.linspace(0, len(values) - 1, 2000).astype(int))
     found["differences"] = [{"query": int(each) + 1, "difference": found["differences"][each]} for each in kept]
     return found
+
+
+def ablation(values: Any, first: Any) -> dict[str, Any]:
+    runs = {"DR-BERT": values, "- STRM": values, "BM25": first}
+    queries = [str(each) for each in range(len(values))]
+    rows = [Variant(name, {"test": [PerQuery(queries, {"MRR@10": found}, 0)]}, 12.0) for name, found in runs.items()]
+    return ablate(rows, "DR-BERT", procedure=Procedure(resamples=200)).to_json()
 
 
 def phase(name: str, num_steps: int) -> dict[str, Any]:
@@ -83,8 +91,15 @@ def complete(num_queries: int = 60, resamples: int = 200) -> dict[str, Any]:
                   "grid": [point, {"threshold": 0.9, "share_removed": 0.02}], "histogram": histogram,
                   "suspicious": [suspicious]},
         "calibration": {"title": "DR-BERT", **confidence(scores, relevant, np.arange(4000) // 10)},
-        "cost": [{"node": "corpus", "seconds": 3.0, "device_seconds": None, "device": None},
-                 {"node": "run:drbert", "seconds": 5.0, "device_seconds": 4.0, "device": "CPU"}],
+        "ablations": [ablation(values, first)],
+        "sweeps": [{"key": "0", "metric": "MRR@10", "settings": ["listwise.lr", "strm.form"], "trials": [
+            {"trial": each, "dev": 0.5 - each / 50, "settings": {"listwise.lr": 10.0**-each, "strm.form": "mask"}}
+            for each in range(1, 6)
+        ]}],
+        "cost": [
+            {"node": "corpus", "artifact": "corpus/0", "seconds": 3.0, "device_seconds": None, "device": None},
+            {"node": "run:drbert", "artifact": "rerank/0", "seconds": 5.0, "device_seconds": 4.0, "device": "CPU"},
+        ],
         "findings": ["10,490 candidates"],
     }  # fmt: skip
 
@@ -182,14 +197,14 @@ def test_a_page_fetches_nothing_and_texts_of_the_corpus_stay_text() -> None:
 
 
 def test_the_section_of_a_missing_result_says_what_to_run() -> None:
-    names = ("reach", "comparison", "noise", "calibration")
+    names = ("reach", "comparison", "noise", "calibration", "ablations", "sweeps")
     facts = complete() | dict.fromkeys(names) | {"evaluations": [], "phases": [], "cost": [], "choice": None}
     html = files(facts, OPTIONS)[PAGE].decode()
 
     sections = re.findall(r'<section id="(\w+)">(.*?)</section>', html, re.S)
-    assert len(sections) >= 7
+    assert len(sections) == 9
     for name, section in sections:
-        assert re.search(rf"<code>python -m jobs\.\w+ {OPTIONS}", section), name
+        assert re.search(rf"<code>python -m (jobs|tune)\.\w+ {OPTIONS}", section), name
 
 
 def test_charts_are_images_by_themselves_in_both_themes() -> None:

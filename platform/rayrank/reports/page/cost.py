@@ -20,9 +20,12 @@ def section(facts: Facts, command: str) -> Section:
     scale = from_zero("seconds", [each["seconds"].value for each in found])
     charts = [Chart("cost", bar_chart("Seconds by stage", rows, scale), "Seconds that each stage and run took.")]
     lines = [
-        [escape(_name(each)), each["seconds"].html(",.1f"), each["device_seconds"].html(",.1f"), each["device"].html()]
+        [
+            escape(_name(each)), each["seconds"].html(",.1f"), each["device_seconds"].html(",.1f"),
+            each["device"].html(), each["artifact"].html(),
+        ]
         for each in found
-    ]
+    ]  # fmt: skip
     total = sum(each["seconds"].value for each in found)
     on_devices = sum(each["device_seconds"].value or 0 for each in found)
     about = (
@@ -30,7 +33,13 @@ def section(facts: Facts, command: str) -> Section:
         f"fraction of a GPU counts as that fraction."
     )
     return Section(
-        NAME, TITLE, [paragraph(about), charts, table(["stage or run", "seconds", "device seconds", "device"], lines)]
+        NAME,
+        TITLE,
+        [
+            paragraph(about),
+            charts,
+            table(["stage or run", "seconds", "device seconds", "device", "folder on storage"], lines),
+        ],
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from rayrank.reports.page import calibration, cost, differences, noise, reach, summary, training
+from rayrank.reports.page import calibration, cost, differences, noise, parts, reach, summary, sweeps, training
 from rayrank.reports.page.document import Section, page, standalone
 from rayrank.reports.page.facts import Facts
 
@@ -29,9 +29,11 @@ def _sections(facts: Facts, options: str) -> list[Section]:
     return [
         summary.section(facts, [pipeline, command("report")]),
         reach.section(facts, pipeline),
+        parts.section(facts, command("ablate")),
         differences.section(facts, pipeline),
         training.section(facts, pipeline),
         noise.section(facts, command("filter_noise")),
         calibration.section(facts, pipeline),
+        sweeps.section(facts, f"python -m tune.sweep {options}"),
         cost.section(facts, pipeline),
     ]

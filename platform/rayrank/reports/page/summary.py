@@ -20,6 +20,8 @@ def section(facts: Facts, commands: Sequence[str]) -> Section:
     charts = [[Chart("runs", _chart(runs, metric), _caption(facts, runs[0]))]]
     blocks = [_big(facts, metric), _trained(facts), *charts, _table(runs, facts["first_stage"].value)]
     again = "\n".join(map(escape, commands))
+    found = "".join(f"<li>{escape(line.value)}</li>" for line in facts["findings"])
+    blocks += [f"<h3>What the stages found</h3><ul>{found}</ul>"] if found else []
     return Section(NAME, TITLE, [*blocks, f"<h3>Commands that reproduce this</h3><pre>{again}</pre>"])
 
 

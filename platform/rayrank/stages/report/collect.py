@@ -12,9 +12,10 @@ from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store, digest_of
 from rayrank.core.config import PipelineConfig
 from rayrank.stages.choice import Choice, choose, compared_runs
-from rayrank.stages.report import rankings, trainings
+from rayrank.stages.report import rankings, studies, trainings
 
 FOLDER = "report"
+_EVALUATED = ("split", "num_queries", "num_without_results", "metric", "metrics")
 SUSPICIOUS = 20
 """Pairs of the noise report that are shown, the most suspicious first."""
 
@@ -46,10 +47,12 @@ def collect(config: PipelineConfig, store: Store, num_cases: int) -> dict[str, A
         "evaluations": evaluations,
         "choice": _choice(choice, config),
         "reach": measured and rankings.reach(measured),
+        "ablations": studies.ablations(config, store),
         "comparison": measured and rankings.comparison(_best(names, choice), measured, num_cases),
         "phases": trainings.phases(nodes),
         "noise": _noise(config, store),
         "calibration": rankings.calibration(names, config, store),
+        "sweeps": studies.sweeps(config, store),
         "cost": trainings.costs(nodes),
         "findings": [line for found in nodes.values() for line in found.manifest.get("findings", [])],
     }
@@ -65,9 +68,14 @@ def _evaluations(names: list[str], config: PipelineConfig, store: Store) -> list
     found = []
     for name in names:
         if artifact := store.find("evaluate", flow.evaluating(name, config)):
-            facts = artifact.manifest
-            shown = ("split", "num_queries", "num_without_results", "metric", "metrics")
-            found.append({"title": flow.title(name, config), **{each: facts[each] for each in shown}})
+            found.append({"title": flow.title(name, config), **{each: artifact.manifest[each] for each in _EVALUATED}})
+    first = config.candidates.first_stage
+    if found and "comparison" in found[0]["metrics"][config.training.metric]:
+        # Only rankers were evaluated, but their evaluations have the figures of the first stage.
+        metrics = {metric: figures["baseline"] for metric, figures in found[0]["metrics"].items()}
+        found.insert(
+            0, {**found[0], "title": flow.title(first, config), "num_without_results": None, "metrics": metrics}
+        )
     return found
 
 

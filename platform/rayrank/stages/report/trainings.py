@@ -39,7 +39,10 @@ def phases(found: dict[str, Artifact]) -> list[dict[str, Any]]:
 
 def costs(found: dict[str, Artifact]) -> list[dict[str, Any]]:
     """Return the seconds of every artifact, and the device seconds of those that a model was trained or run for."""
-    return [{"node": node, **_cost(artifact.manifest)} for node, artifact in found.items()]
+    return [
+        {"node": node, "artifact": f"{artifact.stage}/{artifact.key}", **_cost(artifact.manifest)}
+        for node, artifact in found.items()
+    ]
 
 
 def _cost(facts: dict[str, Any]) -> dict[str, Any]:
