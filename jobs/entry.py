@@ -4,6 +4,7 @@ import argparse
 import json
 import logging
 import os
+import shlex
 import sys
 import tempfile
 import time
@@ -62,6 +63,13 @@ def seeds_of(arguments: Arguments, config: PipelineConfig) -> list[int]:
 def assignment(key: str, value: str) -> str:
     """Return `key=value` for --set, with the value quoted, so that a file named 2019 stays text."""
     return f"{key}={json.dumps(value, ensure_ascii=False)}"
+
+
+def options_of(arguments: Arguments) -> str:
+    """Return the options that name the configuration and the storage, as a shell reads them, for another command."""
+    same = {"--preset": arguments.preset, "--dataset": arguments.dataset, "--storage": arguments.storage}
+    given = [part for pair in {**same, "--config": arguments.config}.items() if pair[1] for part in pair]
+    return shlex.join([*given, *(part for setting in arguments.set for part in ("--set", setting))])
 
 
 def preset_of(arguments: Arguments) -> str:

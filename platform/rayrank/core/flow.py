@@ -282,6 +282,13 @@ def used_runs(config: PipelineConfig) -> list[str]:
     return [name for name in config.runs if name in used]
 
 
+def evaluating(name: str, config: PipelineConfig) -> PipelineConfig:
+    """Return the configuration that evaluates a run against the first stage, or the first stage itself."""
+    first = config.candidates.first_stage
+    chosen = {"run": name, "baseline": "" if name == first else first}
+    return config.model_copy(update={"evaluate": config.evaluate.model_copy(update=chosen)})
+
+
 def title(name: str, config: PipelineConfig) -> str:
     """Return a run's title in tables and model cards."""
     name, settings, _ = run_named(name, config)
