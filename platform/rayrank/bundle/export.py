@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
+from rayrank.bundle.dev_sample import JudgedQuery, from_lines, to_lines
 from rayrank.bundle.golden import GOLDEN_PAIRS, GoldenPair
 from rayrank.bundle.sequence_classification import (
     from_sequence_classification,
@@ -35,6 +36,8 @@ from rayrank.models.inference.fp8 import check_fp8
 from rayrank.models.query_typer import QueryTyper, load_typer
 from rayrank.models.reranker import RELEVANT, Reranker
 from rayrank.scores.calibration import Calibration
+from rayrank.scores.fusion import FUSION, Fusion
+from rayrank.scores.precision import PrecisionTable
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
 
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 
 SETTINGS, ENCODER_CONFIG, WEIGHTS, CARD = "rayrank.json", "config.json", "model.safetensors", "README.md"
 INT8, CALIBRATION, GOLDEN, QUERY_TYPER = "model-int8.onnx", "calibration.json", "golden.json", "query_typer"
+PRECISION, DEV = "precision.json", "dev.jsonl"
 """Optional files of a folder."""
 MODEL_TYPE = "rayrank"
 """The model type of folders that only `load` can open; no version of transformers knows it."""
@@ -81,7 +85,12 @@ class Bundle:
     int8: bytes | None = None
     """The ONNX graph with int8 weights. If it is set, it scores instead of `model`; `load` sets it on request only."""
     calibration: Calibration | None = None
+    precision: PrecisionTable | None = None
     golden: tuple[GoldenPair, ...] = ()
+    dev: tuple[JudgedQuery, ...] = ()
+    """Judged queries of dev, on which a promotion compares two models."""
+    fusion: Fusion | None = None
+    """How dev prefers to fuse the model's scores with other features; the endpoint does not apply it."""
     query_typer: QueryTyper | None = None
     """Predicts the types of queries, for a model that was trained with its predictions."""
 
@@ -150,8 +159,14 @@ def _write(folder: Path, bundle: Bundle) -> None:
         (folder / INT8).write_bytes(bundle.int8)
     if bundle.calibration is not None:
         _dump(folder / CALIBRATION, bundle.calibration.model_dump(mode="json"))
+    if bundle.precision is not None:
+        _dump(folder / PRECISION, bundle.precision.model_dump(mode="json"))
     if bundle.golden:
         _dump(folder / GOLDEN, GOLDEN_PAIRS.dump_python(bundle.golden, mode="json"))
+    if bundle.dev:
+        (folder / DEV).write_bytes(to_lines(bundle.dev))
+    if bundle.fusion is not None:
+        _dump(folder / FUSION, bundle.fusion.model_dump(mode="json"))
     if bundle.query_typer is not None:
         bundle.query_typer.copy_to(str(folder))
 
@@ -239,7 +254,10 @@ def _read_optional(folder: Path, backend: Backend) -> dict[str, Any]:
         "card": _read(folder / CARD, lambda content: content.decode(errors="replace")) or "",
         "int8": _read(folder / INT8, bytes) if backend == "onnx-int8" else None,
         "calibration": _read(folder / CALIBRATION, Calibration.model_validate_json),
+        "precision": _read(folder / PRECISION, PrecisionTable.model_validate_json),
         "golden": _read(folder / GOLDEN, GOLDEN_PAIRS.validate_json) or (),
+        "dev": _read(folder / DEV, from_lines) or (),
+        "fusion": _read(folder / FUSION, Fusion.model_validate_json),
         "query_typer": _load_query_typer(folder),
     }
 

@@ -54,19 +54,19 @@ def gather(model: str, config: PipelineConfig, store: Store, license_name: str) 
     return Provenance(
         title=flow.title(model, config),
         encoder=config.encoder.name,
-        dataset=_without_folder(config.dataset.source),
+        dataset=without_folder(config.dataset.source),
         corpus=store.require("corpus", config).manifest,
         first_stage=flow.title(config.candidates.first_stage, config),
         depth=depth_of(flow.run_named(CANDIDATES, config)[1], config),
         phases=[
             Phase(
                 name,
-                getattr(config, name).model_dump(mode="json"),
+                section.model_dump(mode="json", exclude=section.unused()),
                 found.manifest if found else {},
                 "negative loss" if name == "pretrain" else config.training.metric,
             )
             for name in phases
-            for found in [store.find(name, config)]
+            for section, found in [(getattr(config, name), store.find(name, config))]
         ],
         noise=config.noise.threshold if stage == "listwise" else 1.0,
         evaluations=[
@@ -89,10 +89,11 @@ def model_stage(run: str, config: PipelineConfig) -> str:
 
 def _combined(settings: RunSettings) -> tuple[str, ...]:
     """Return the runs that a combiner reads; none for other kinds."""
-    return kind_named(settings.kind).reads(settings) if settings.kind in ("interpolate", "rrf") else ()
+    return kind_named(settings.kind).reads(settings) if settings.kind in ("interpolate", "rrf", "fuse") else ()
 
 
-def _without_folder(source: str) -> str:
+def without_folder(source: str) -> str:
+    """Return the source of a dataset as people should see it: without the folders of one machine."""
     kind, separator, path = source.partition(":")
     if not separator or "/" not in path or kind == "irds":
         return source

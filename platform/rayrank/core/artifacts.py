@@ -182,12 +182,14 @@ class Store:
 
     def finished(self, stage: str) -> Iterator[Artifact]:
         """Yield every finished artifact of a stage, whatever its settings, in the order of their keys."""
+        return (artifact for artifact in self.folders(stage) if artifact.exists())
+
+    def folders(self, stage: str) -> Iterator[Artifact]:
+        """Yield every folder of a stage or of a kind of report, finished or not, in the order of their keys."""
         filesystem, path = fsspec.url_to_fs(f"{self.root}/{stage}")
         with suppress(FileNotFoundError):
             for place in sorted(filesystem.ls(path, detail=False)):
-                artifact = Artifact(self.root, stage, place.rstrip("/").rsplit("/", 1)[-1])
-                if artifact.exists():
-                    yield artifact
+                yield Artifact(self.root, stage, place.rstrip("/").rsplit("/", 1)[-1])
 
     def finish(
         self, artifact: Artifact, config: PipelineConfig, started: float, facts: dict[str, Any], node: str = ""

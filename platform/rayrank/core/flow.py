@@ -3,8 +3,6 @@
 A node is a stage ("corpus"), a run ("run:drbert"), or a run on the training queries ("run:pointwise@train").
 """
 
-import hashlib
-import json
 from typing import Any
 
 from rayrank.core.config import PipelineConfig
@@ -23,11 +21,10 @@ _NO_DEV = ("training.dev_queries", "training.metric")
 """Settings of the training section that a phase without a ranking metric does not depend on."""
 _ALL_BUT_LANGUAGE = ("index.stemmer", "index.stopwords")
 """Settings of the index section that a stage which needs only the language does not depend on."""
+_PATHS = ("dataset.source", "dataset.types_file")
 _PASSAGES_ONLY = ("domain_report", "index", "rm3_index", "pretrain")  # stages that read only passages
 _OF_QUERIES = "on_unknown on_shared type_field group_field holdout train_queries train_seed relevant_from".split()
 """Settings of the dataset section that do not change the passages."""
-_FOLDERS = ("text.tokenizer", "encoder.name", "dense.encoder", "doc2query.model")
-"""Settings that may name a local folder; if they do, their section has a fingerprint."""
 
 
 def pair_inputs(config: PipelineConfig) -> tuple[str, ...]:
@@ -49,14 +46,9 @@ def _of_query_types(config: PipelineConfig) -> tuple[str, ...]:
 
 def _of_listwise(config: PipelineConfig) -> tuple[str, ...]:
     start = ("pointwise",) if config.listwise.start == "pointwise" else _pretrained(config)
-    if config.noise.threshold == 1:  # keeps every candidate, so no scores are needed
-        return (*_learns_from(config), *start)
-    if config.noise.run in set(rankers(config)).difference(pair_rankers(config)):
-        raise ConfigError(
-            f"noise.run={config.noise.run} cannot be used: SDNet's scores are no probabilities; name another run, or "
-            f"set noise.threshold=1."
-        )
-    return (*_learns_from(config), *start, NOISE)
+    noise = (NOISE,) if config.noise.reads_scores else ()
+    teacher = (run_node(config.listwise.teacher, config, train=True),) if config.listwise.teacher else ()
+    return (*_learns_from(config), *start, *noise, *teacher)
 
 
 def _of_train_dense(config: PipelineConfig) -> tuple[str, ...]:
@@ -80,8 +72,9 @@ def _of_evaluate(config: PipelineConfig) -> tuple[str, ...]:
 
 
 STAGES: dict[str, Stage] = {
-    "corpus": Stage(
-        ("dataset", "text"), lambda config: (), "jobs.build_corpus", ignores=("dataset.source", "dataset.types_file")
+    "corpus": Stage(("dataset", "text"), lambda config: (), "jobs.build_corpus", ignores=(*_PATHS, "dataset.fields")),
+    "passage_fields": Stage(
+        ("dataset",), lambda config: ("corpus",), "jobs.run_pipeline --until passage_fields", ignores=_PATHS
     ),
     "domain_report": Stage(
         ("domain",), lambda config: ("corpus",), "jobs.domain_report", version=2, ignores=("domain.reference",)
@@ -134,14 +127,14 @@ STAGES: dict[str, Stage] = {
         scores_pairs=True,
     ),
     "noise_report": Stage(
-        ("noise",), lambda config: (*_learns_from(config), NOISE), "jobs.filter_noise", 2, ignores=("noise.run",)
+        ("noise",), lambda config: (*_learns_from(config), NOISE), "jobs.filter_noise", 3, ignores=("noise.run",)
     ),
     "listwise": Stage(
         (*_MODEL, "listwise", "noise"),
         _of_listwise,
         "jobs.train_listwise",
         version=3,
-        ignores=("noise.run",),
+        ignores=("noise.run", "listwise.teacher"),
         scores_pairs=True,
     ),
     "sdnet": Stage(
@@ -200,13 +193,16 @@ def describe(name: str, config: PipelineConfig) -> Node:
     if found := run_of(name):
         return _describe_run(*found, config)
     stage = STAGES[name]
-    chosen = {section: getattr(config, section).model_dump(mode="json") for section in stage.sections}
+    sections = {name: getattr(config, name) for name in stage.sections}
+    chosen = {name: section.model_dump(mode="json", exclude=section.unused()) for name, section in sections.items()}
     needed = tuple(node(each, config) for each in stage.inputs(config))
     return Node(name, stage.version, chosen, needed, stage.job)
 
 
 def _describe_run(name: str, train: bool, config: PipelineConfig) -> Node:
     name, settings, kind = run_named(name, config)
+    if train:
+        kind.check_train(name, settings)
     stages = (node(each, config) for each in kind.inputs(settings, config))
     needed = (*stages, *(run_node(each, config, train) for each in kind.reads(settings)))
     chosen = {**kind.key(settings, config), **({"split": "train"} if train else {})}
@@ -236,16 +232,9 @@ def key(name: str, config: PipelineConfig) -> str:
 def _key(name: str, config: PipelineConfig, known: dict[str, str]) -> str:
     if name not in known:
         found = describe(name, config)
-        chosen = json.loads(json.dumps(found.settings))
-        # A local folder counts by the digest of its content; where it is stored does not matter.
-        folders = [each for each in _FOLDERS if chosen.get(each.partition(".")[0], {}).get("fingerprint")]
-        for ignored in (*(STAGES[name].ignores if name in STAGES else ()), *folders):
-            section, _, setting = ignored.partition(".")
-            del chosen[section][setting]
         read, others = (_of_passages(config), {}) if name in _PASSAGES_ONLY else (config, known)
         input_keys = [_key(each, read, others) for each in found.inputs]
-        identity = json.dumps([found.folder, found.version, chosen, input_keys], sort_keys=True)
-        known[name] = hashlib.sha256(identity.encode()).hexdigest()[:16]
+        known[name] = found.key(STAGES[name].ignores if name in STAGES else (), input_keys)
     return known[name]
 
 
@@ -291,6 +280,13 @@ def used_runs(config: PipelineConfig) -> list[str]:
             # Runs are read by stages, too: the training of a dense encoder takes its negatives from one.
             wanted += [found[0] for node in plan(run_node(name, config), config) if (found := run_of(node))]
     return [name for name in config.runs if name in used]
+
+
+def evaluating(name: str, config: PipelineConfig) -> PipelineConfig:
+    """Return the configuration that evaluates a run against the first stage, or the first stage itself."""
+    first = config.candidates.first_stage
+    chosen = {"run": name, "baseline": "" if name == first else first}
+    return config.model_copy(update={"evaluate": config.evaluate.model_copy(update=chosen)})
 
 
 def title(name: str, config: PipelineConfig) -> str:

@@ -1,9 +1,14 @@
 """What the flow knows of a stage, and what identifies the result of a node."""
 
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rayrank.core.config import PipelineConfig
+
+_FOLDERS = ("text.tokenizer", "encoder.name", "dense.encoder", "doc2query.model")
+"""Settings that may name a local folder; if they do, their section has a fingerprint."""
 
 
 class Stage(NamedTuple):
@@ -28,3 +33,14 @@ class Node(NamedTuple):
     settings: dict[str, object]
     inputs: tuple[str, ...]
     job: str
+
+    def key(self, ignores: Sequence[str], input_keys: Sequence[str]) -> str:
+        """Return the key of the node's artifact, from the keys of its inputs and without the settings it ignores."""
+        chosen = json.loads(json.dumps(self.settings))
+        # A local folder counts by the digest of its content; where it is stored does not matter.
+        folders = [each for each in _FOLDERS if chosen.get(each.partition(".")[0], {}).get("fingerprint")]
+        for ignored in (*ignores, *folders):
+            section, _, setting = ignored.partition(".")
+            del chosen[section][setting]
+        identity = json.dumps([self.folder, self.version, chosen, input_keys], sort_keys=True)
+        return hashlib.sha256(identity.encode()).hexdigest()[:16]

@@ -47,6 +47,23 @@ class PhaseConfig(Section):
     )
 
 
+class FineTuningConfig(PhaseConfig):
+    """Settings of the phases that fine-tune the re-ranker."""
+
+    layer_decay: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="learning rate of a layer as a share of that of the layer above it; the head has lr",
+    )
+    freeze_embeddings: bool = Field(default=False, description="do not train the encoder's embeddings")
+
+    def unused(self) -> set[str]:
+        # They came later: at their defaults they are in no key, so that earlier artifacts are still found.
+        neutral = {"layer_decay": 1.0, "freeze_embeddings": False}
+        return {name for name, value in neutral.items() if getattr(self, name) == value}
+
+
 class TyperConfig(PhaseConfig):
     """The classifier that predicts the types of queries, trained on labelled questions."""
 
@@ -68,7 +85,7 @@ class PretrainConfig(PhaseConfig):
     masked: float = Field(default=0.15, gt=0, lt=1, description="share of the word pieces that are masked")
 
 
-class PointwiseConfig(PhaseConfig):
+class PointwiseConfig(FineTuningConfig):
     """The pointwise phase: is a passage relevant to a query, one pair at a time."""
 
     negatives: int = Field(default=5, ge=1, description="negatives per positive")
@@ -90,8 +107,28 @@ class NoiseConfig(Section):
         default=0.9, gt=0, le=1, description="candidates with a higher probability are left out; 1 keeps all"
     )
 
+    margin: float | None = Field(
+        default=None,
+        description="candidates are also left out if they score at most this much below the best positive of their "
+        "query, or above it; not used if empty",
+    )
+    relabel: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="candidates with a higher probability become positives instead; none do if empty",
+    )
 
-class ListwiseConfig(PhaseConfig):
+    @property
+    def reads_scores(self) -> bool:
+        """Whether the lists depend on the scores of `run`."""
+        return self.threshold < 1 or self.margin is not None or self.relabel is not None
+
+    def unused(self) -> set[str]:
+        return {name for name in ("margin", "relabel") if getattr(self, name) is None}
+
+
+class ListwiseConfig(FineTuningConfig):
     """The listwise phase: a query's positives compete with its negatives in one list."""
 
     start: Literal["pointwise", "encoder"] = Field(
@@ -107,6 +144,26 @@ class ListwiseConfig(PhaseConfig):
         description="softmax: each positive against its list, as in the paper; ranknet: pairs; lambda: pairs weighted "
         "by their effect on nDCG (NDCG-Loss2++); listmle: the order of the grades",
     )
+
+    teacher: str = Field(
+        default="",
+        description="the run whose scores of the training candidates the model learns besides the labels; none if "
+        "empty",
+    )
+    teacher_loss: Literal["kl", "margin_mse"] = Field(
+        default="kl",
+        description="kl: the teacher's distribution over the list; margin_mse: how far its positives score above its "
+        "negatives",
+    )
+    teacher_weight: float = Field(
+        default=0.5, gt=0, le=1, description="share of the teacher's loss; the rest is the loss of the labels"
+    )
+    temperature: float = Field(
+        default=1.0, gt=0, description="the teacher's scores are divided by it; higher is a softer teacher"
+    )
+
+    def unused(self) -> set[str]:
+        return super().unused() | (set() if self.teacher else {"teacher_loss", "teacher_weight", "temperature"})
 
 
 class TrainDenseConfig(PhaseConfig):

@@ -18,6 +18,13 @@ class Passage(NamedTuple):
     text: str
 
 
+class PassageFields(NamedTuple):
+    """The numeric fields of one passage, None where it has no value."""
+
+    passage_id: str
+    values: tuple[float | None, ...]
+
+
 class Query(NamedTuple):
     """One query.
 

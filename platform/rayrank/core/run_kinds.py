@@ -26,6 +26,7 @@ KINDS = {
     "windows": "rayrank.runs.windows:WindowRun",
     "interpolate": "rayrank.runs.interpolate:Interpolate",
     "rrf": "rayrank.runs.rrf:Rrf",
+    "fuse": "rayrank.runs.fuse:Fuse",
 }
 """The kinds that come with the package. Any other kind is named MODULE:CLASS, as an entry point is."""
 
@@ -119,6 +120,9 @@ class RunKind:
     def is_worth_making(self, settings: Any, config: PipelineConfig) -> bool:
         """Return whether a pipeline makes the run; False if it would rank exactly as one of the runs it reads."""
         return True
+
+    def check_train(self, name: str, settings: Any) -> None:
+        """Raise ConfigError if a run of this name and these settings cannot rank the training queries alone."""
 
     def digest(self, settings: Any, config: PipelineConfig) -> str:
         """Return the digest of the files that the run reads from outside; it becomes the setting `fingerprint`."""

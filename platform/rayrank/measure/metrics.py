@@ -147,6 +147,12 @@ class JudgedRows:
         """The queries with a judgment, in the order of their values."""
         return self._queries.to_pylist()  # type: ignore[no-any-return]
 
+    def gains(self) -> Floats:
+        """Return the grade of each row of the run if it is relevant, else 0."""
+        found = np.zeros(len(self._has_judgment))
+        found[self._has_judgment] = np.where(self._grades >= self._relevant_from, self._grades, 0)
+        return found
+
     def measure(self, scores: NDArray[np.floating], metrics: Mapping[str, Metric] = METRICS) -> PerQuery:
         """Measure the ranking by these scores, one for each row of the run."""
         scores = scores[self._has_judgment]
@@ -158,6 +164,12 @@ class JudgedRows:
         values = {name: metric(ranking, self._ideal) for name, metric in metrics.items()}
         without = len(self._queries) - len(np.unique(self._of_query))
         return PerQuery(self.query_ids, values, num_without_results=without)
+
+    def measure_best(self, metrics: Mapping[str, Metric] = METRICS) -> PerQuery:
+        """Measure the best order of the run's passages, which a perfect ranker would find."""
+        grades = np.zeros(len(self._has_judgment))
+        grades[self._has_judgment] = self._grades
+        return self.measure(grades, metrics)
 
     def _check_passages(self) -> None:
         order = np.lexsort((self._passage, self._of_query))

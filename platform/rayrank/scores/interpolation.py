@@ -1,7 +1,7 @@
 """Linear interpolation of several runs' scores: what one run misses, such as exact word matches, another may find."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,14 @@ WEIGHTS = tuple(step / 20 for step in range(21))
 
 Weights = tuple[float, ...]
 """One weight per run; they add up to 1."""
+Fit = TypeVar("Fit")
 Normalization = Literal["min-max", "z-score", "rank"]
+
+
+def cross_fitted(query_ids: Sequence[str], fit: Callable[[slice], Fit]) -> dict[str, Fit]:
+    """Return for each query what is fitted to the half of the queries it is not in: every second one."""
+    halves = [fit(slice(start, None, 2)) for start in (1, 0)]
+    return {query_id: halves[index % 2] for index, query_id in enumerate(query_ids)}
 
 
 def interpolate(model: Values, first: Values, weight: float) -> Values:
@@ -69,8 +76,7 @@ class WeightSearch:
 
     def cross_fitted(self, among: Sequence[int] | None = None) -> dict[str, Weights]:
         """Return for each query the weights that are best for the half of the queries it is not in."""
-        halves = [self.best(among, slice(start, None, 2)) for start in (1, 0)]
-        return {query_id: halves[index % 2] for index, query_id in enumerate(self.query_ids)}
+        return cross_fitted(self.query_ids, lambda half: self.best(among, half))
 
     def curve(self) -> dict[float, float]:
         """Return the mean at each weight of the second of two runs."""
@@ -82,7 +88,7 @@ class Interpolation:
 
     def __init__(self, runs: Sequence[pa.Table], normalize: Normalization = "min-max") -> None:
         self._union, self._num_runs = Union.of(runs), len(runs)
-        self._values = [_normalised(self._union, run, normalize) for run in range(len(runs))]
+        self._values = [normalised(self._union, run, normalize) for run in range(len(runs))]
 
     def run(
         self, weights: Weights, query_weights: Mapping[str, Weights] | None = None, depth: int | None = None,
@@ -126,7 +132,7 @@ def _with_weight(weights: Weights, run: int, weight: float, among: Sequence[int]
     )
 
 
-def _normalised(union: Union, run: int, how: Normalization) -> Values:
+def normalised(union: Union, run: int, how: Normalization) -> Values:
     """Return a run's normalised scores of all rows.
 
     A passage that it does not have gets the lowest normalised value: 0, or the run's lowest z-score in that query.

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol
@@ -15,6 +16,7 @@ from torch.optim import AdamW
 from rayrank.core.config import PhaseConfig
 from rayrank.core.errors import RayrankError
 from rayrank.models.batches import PackedBatch
+from rayrank.training.layer_rates import rate_factors
 
 logger = logging.getLogger(__name__)
 
@@ -46,12 +48,19 @@ class Objective(Protocol):
 
 def adamw(model: nn.Module, config: PhaseConfig) -> AdamW:
     """Return the optimiser; biases, STRM's among them, and layer norms have no weight decay."""
-    decayed: list[nn.Parameter] = []
-    others: list[nn.Parameter] = []
+    factors, groups = (
+        rate_factors(plain_model(model), config),
+        defaultdict[tuple[float, bool], list[nn.Parameter]](list),
+    )
     for name, parameter in model.named_parameters():
-        (others if parameter.ndim <= 1 or name.endswith("strm_bias") else decayed).append(parameter)
-    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return AdamW(groups, lr=config.lr, fused=True)
+        is_decayed = parameter.ndim > 1 and not name.endswith("strm_bias")
+        groups[factors.get(parameter, 1.0), is_decayed].append(parameter)
+    # The rate in the log is that of the first group.
+    settings = [
+        {"params": groups[factor, decayed], "lr": config.lr * factor, "weight_decay": config.weight_decay * decayed}
+        for factor, decayed in sorted(groups, reverse=True)
+    ]
+    return AdamW(settings, lr=config.lr, fused=True)
 
 
 class TrainStep:

@@ -41,9 +41,10 @@ def open_source(config: DatasetConfig) -> Source:
         ("type_field", TYPE_FIELD),
         ("group_field", GROUP_FIELD),
         ("passage_template", PASSAGE_TEMPLATE),
+        ("fields", ()),
     ):
         if (value := getattr(config, key)) != usual and not config.source.startswith("beir:"):
-            shown = value.replace("\n", "\\n")
+            shown = value.replace("\n", "\\n") if isinstance(value, str) else f"[{', '.join(value)}]"
             raise ConfigError(
                 f"dataset.{key}={shown} is read from a beir:DIR only, not from {config.source}: leave it out."
             )

@@ -1,15 +1,16 @@
 """BEIR folders: corpus.jsonl, queries.jsonl (each may be .gz) and qrels/SPLIT.tsv, also with TREC's columns."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from rayrank.core.config import GROUP_FIELD, PASSAGE_TEMPLATE, TYPE_FIELD
 from rayrank.core.errors import DatasetError
-from rayrank.core.records import Judgment, Malformed, Passage, Query
+from rayrank.core.records import Judgment, Malformed, Passage, PassageFields, Query
 from rayrank.data.sources.fields import id_field, json_object, relevance, text_field, trec_judgment
 from rayrank.data.sources.lines import BadRow, rows, split_bytes
 from rayrank.data.sources.locate import find_all, find_one, usual_split
+from rayrank.data.sources.passage_fields import passage_fields
 from rayrank.data.sources.passage_template import PassageTemplate
 from rayrank.data.sources.source import Part, Source
 
@@ -46,6 +47,9 @@ class Beir(Source):
         if (template := self._template) is None:
             return rows(part, _passage)
         return rows(part, lambda line: _filled(json_object(line), template))
+
+    def fields(self, part: Part, names: Sequence[str]) -> Iterator[PassageFields | Malformed]:
+        return rows(part, lambda line: passage_fields(json_object(line), names))
 
     def queries(self) -> Iterator[Query | Malformed]:
         typed = grouped = False

@@ -1,10 +1,10 @@
 """The interface between a dataset format and the corpus stage."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
-from rayrank.core.records import Candidate, Judgment, Malformed, Passage, Query
+from rayrank.core.records import Candidate, Judgment, Malformed, Passage, PassageFields, Query
 
 
 class Part(NamedTuple):
@@ -47,6 +47,10 @@ class Source(ABC):
     @abstractmethod
     def passages(self, part: Part) -> Iterator[Passage | Malformed]:
         """Yield one part's passages in order, with only a few in memory at a time."""
+
+    def fields(self, part: Part, names: Sequence[str]) -> Iterator[PassageFields | Malformed]:
+        """Yield numeric fields of one part's passages, in the order of `passages`; few formats have any."""
+        yield from ()
 
     @abstractmethod
     def queries(self) -> Iterator[Query | Malformed]:

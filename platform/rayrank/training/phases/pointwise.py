@@ -25,6 +25,7 @@ from rayrank.text.ragged import Rows
 from rayrank.training import losses
 from rayrank.training.data import Inputs, TrainingData, inputs_of
 from rayrank.training.draws import EPOCH_ORDER, draw, generator
+from rayrank.training.layer_rates import with_frozen_parts
 from rayrank.training.phases.fine_tuning import (
     FineTuning,
     PairGroups,
@@ -53,7 +54,7 @@ def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "LabelledPhas
     else:
         inputs = with_dev_queries(join_candidates(config, store), config)
         phase = Pointwise(inputs, config.pointwise, config.training, Measure.of(config))
-    return Reranker(pretrained_encoder(config, store), num_outputs=2), phase
+    return with_frozen_parts(Reranker(pretrained_encoder(config, store), num_outputs=2), config.pointwise), phase
 
 
 class LabelledPairs(NamedTuple):
