@@ -9,6 +9,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from rayrank.core.progress import say
+
 
 def start(settings: Sequence[str], host: str, port: int) -> None:
     """Do what `serve run rayrank.serve.app:build KEY=VALUE ...` does, on a host and port of choice."""
@@ -22,7 +24,7 @@ def start(settings: Sequence[str], host: str, port: int) -> None:
     try:
         application = build(dict(setting.split("=", 1) for setting in settings))
     except click.ClickException as error:
-        error.show()
+        say(f"error: {error.message}")
         sys.exit(2)
     # As jobs do: without an address Ray would look for a cluster, and wait long for one that has ended.
     ray.init(address=os.environ.get("RAY_ADDRESS", "local"), namespace="serve", logging_level=logging.WARNING)
@@ -30,7 +32,7 @@ def start(settings: Sequence[str], host: str, port: int) -> None:
     try:
         serve.run(application, blocking=True)
     except KeyboardInterrupt:
-        serve.shutdown()
+        serve.shutdown()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

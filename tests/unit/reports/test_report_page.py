@@ -204,7 +204,7 @@ def test_the_section_of_a_missing_result_says_what_to_run() -> None:
     sections = re.findall(r'<section id="(\w+)">(.*?)</section>', html, re.S)
     assert len(sections) == 9
     for name, section in sections:
-        assert re.search(rf"<code>python -m (jobs|tune)\.\w+ {OPTIONS}", section), name
+        assert re.search(rf"<code>rayrank [a-z-]+ {OPTIONS}", section), name
 
 
 def test_charts_are_images_by_themselves_in_both_themes() -> None:

@@ -23,17 +23,17 @@ def files(facts: Mapping[str, Any], options: str) -> dict[str, bytes]:
 
 def _sections(facts: Facts, options: str) -> list[Section]:
     def command(job: str) -> str:
-        return f"python -m jobs.{job} {options}".strip()
+        return f"rayrank {job} {options}".strip()
 
-    pipeline = command("run_pipeline")
+    pipeline = command("run")
     return [
         summary.section(facts, [pipeline, command("report")]),
         reach.section(facts, pipeline),
         parts.section(facts, command("ablate")),
         differences.section(facts, pipeline),
         training.section(facts, pipeline),
-        noise.section(facts, command("filter_noise")),
+        noise.section(facts, command("filter-noise")),
         calibration.section(facts, pipeline),
-        sweeps.section(facts, f"python -m tune.sweep {options}"),
+        sweeps.section(facts, command("sweep")),
         cost.section(facts, pipeline),
     ]
