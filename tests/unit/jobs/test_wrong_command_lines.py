@@ -17,6 +17,7 @@ WRONG = [
     ("jobs.export", ["--set", "encoder.name=./none"], "encoder.name=./none cannot be found"),
     ("jobs.evaluate", ["--run", "none.trec"], "The run none.trec cannot be read"),
     ("jobs.export", ["--output", "."], "--output . "),
+    ("jobs.export", ["--dev-queries", "-1"], "--dev-queries -1 cannot be used: it must be at least 0."),
     ("jobs.promote", [], "Name the new model with --model DIR"),
     ("jobs.promote", ["--model", "m", "--judgments", "qrels"], "name them with --queries FILE"),
     ("jobs.promote", ["--model", "m", "--to", "none.yaml"], "none.yaml"),
