@@ -23,7 +23,7 @@ from rayrank.text.ragged import Rows
 from rayrank.training.data import Inputs
 from rayrank.training.draws import draw, draw_by_weight
 from rayrank.training.list_losses import LOSSES
-from rayrank.training.noise import filtered_candidates, relabelled
+from rayrank.training.noise import relabelled, training_candidates
 from rayrank.training.phases.fine_tuning import (
     FineTuning,
     PairGroups,
@@ -48,7 +48,7 @@ def settings(config: PipelineConfig) -> ListwiseConfig:
 
 def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "Listwise"]:
     """Return the model that a worker starts from and its examples, read from storage."""
-    inputs = _filtered_inputs(config, store)
+    inputs = _chosen_inputs(config, store)
     teacher = teacher_of(config, store, inputs.data)
     phase = Listwise(inputs, config.listwise, config.training, Measure.of(config), teacher)
     if config.listwise.start == "encoder":
@@ -60,12 +60,10 @@ def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "Listwise"]:
     return model, phase
 
 
-def _filtered_inputs(config: PipelineConfig, store: Store) -> Inputs:
-    """Return inputs with the noise-filtered candidates to train on and all candidates to measure on."""
-    if not config.noise.reads_scores:  # the filter changes nothing, and there may be no noise artifact
-        return with_dev_queries(join_candidates(config, store), config)
-    added = relabelled(config, store)
-    return with_dev_queries(join_candidates(config, store, filtered_candidates(config, store), added), config)
+def _chosen_inputs(config: PipelineConfig, store: Store) -> Inputs:
+    """Return inputs with the candidates that lists are drawn from, and all candidates of dev to measure on."""
+    train, added = training_candidates(config, store), relabelled(config, store)
+    return with_dev_queries(join_candidates(config, store, train, added), config)
 
 
 class LabelledLists(NamedTuple):
