@@ -28,7 +28,7 @@ WRONG = [
     ("jobs.ablate", ["--compare", "BM25", "lunch"], "--compare lunch is not a row of the table"),
     ("jobs.ablate", ["--compare", "BM25", "BM25"], "names the row BM25 twice"),
     ("jobs.ablate", ["--row", "late: strm.first_laye=2"], "did you mean strm.first_layer"),
-    ("jobs.distil", ["--teacher", "./none"], "text.tokenizer=./none cannot be found"),
+    ("jobs.distil", ["--teacher", "./none"], "=./none cannot be found"),
     ("jobs.distil", ["--teacher", DEMO_ENCODER, "--teacher-set", "listwise.lrr=1"], "did you mean listwise.lr"),
     ("jobs.distil", ["--teacher", DEMO_ENCODER, "--teacher-set", "candidates.depth=9"], "scores the student's cand"),
     ("jobs.distil", ["--teacher", DEMO_ENCODER, "--student-set", "noise.run=lunch"], "noise.run=lunch cannot be used"),

@@ -77,6 +77,17 @@ def test_a_teacher_of_another_vocabulary_reads_the_candidates_that_the_student_h
     assert distillation._sharing_candidates(same, student, store) is same
 
 
+def test_every_seed_has_the_candidates_that_the_teacher_has_scored(tmp_path: Path) -> None:
+    student, store = build("demo", assignments=["candidates.first_stage=trained_dense"]), Store(str(tmp_path))
+    stored(store, student, "run:trained_dense", ["train", "dev"], 2.5)
+
+    another = changed(student, {"training.seed": 14})
+    shared = distillation._sharing_candidates(another, student, store)
+
+    assert flow.key("candidates", another) != flow.key("candidates", student)
+    assert "train_dense" not in flow.plan("drbert", shared)
+
+
 @pytest.mark.parametrize("num_teachers", [1, 2])
 def test_the_scores_of_teachers_are_a_run_of_the_students_training_and_held_out_queries(
     num_teachers: int, tmp_path: Path
@@ -112,4 +123,4 @@ def test_the_scores_of_teachers_are_a_run_of_the_students_training_and_held_out_
 )
 def test_a_configuration_without_a_student_is_one_sentence(settings: list[str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        distillation.student_run(build("demo", assignments=settings))
+        distillation.check_student(build("demo", assignments=settings))

@@ -7,6 +7,7 @@ model with one output instead of two, or an encoder with a randomly initialised 
 `listwise.head`). Dev metric: `training.metric` of the dev queries' first-stage candidates, ordered by the model.
 """
 
+from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,14 +137,14 @@ class Listwise(FineTuning):
     def _taught(self) -> dict[str, float]:
         """Return which shares of the relevant passages and of the negatives the teacher has scored."""
         assert self._teacher
-        chosen = [self.split.queries[index] for index in self.query_indices]
-        shares = {}
-        for name, rows_of in (("positives", self.split.positives.__getitem__), ("negatives", self.split.negatives)):
-            rows = [rows_of(index).astype(np.int64) for index in self.query_indices]
-            queries = np.repeat(chosen, [len(each) for each in rows])
-            scores = self._teacher.scores(queries, np.concatenate(rows))
-            shares[name] = float((~np.isnan(scores)).mean())
-        return shares
+        all_rows, scored = Counter[str](), Counter[str]()
+        for index in self.query_indices:
+            positives, negatives = self.split.positives[index].astype(np.int64), self.split.negatives(index)
+            for name, rows in (("positives", positives), ("negatives", negatives)):
+                scores = self._teacher.scores(np.full(len(rows), self.split.queries[index]), rows)
+                all_rows[name] += len(rows)
+                scored[name] += int((~np.isnan(scores)).sum())
+        return {name: scored[name] / count for name, count in all_rows.items()}
 
 
 def query_list(
