@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator
 
 from rayrank.core.metric_names import display_name
 from rayrank.core.section import Section
@@ -162,8 +162,24 @@ class ListwiseConfig(FineTuningConfig):
         default=1.0, gt=0, description="the teacher's scores are divided by it; higher is a softer teacher"
     )
 
+    negatives_from: str = Field(
+        default="",
+        description="the run whose rows of the training queries negatives are drawn from; candidates if empty",
+    )
+    negative_ranks: tuple[int, int] | None = Field(
+        default=None, description="the first and the last rank in that run that negatives have; any rank if empty"
+    )
+
+    @field_validator("negative_ranks")
+    @classmethod
+    def _window(cls, ranks: tuple[int, int] | None) -> tuple[int, int] | None:
+        if ranks is not None and not 1 <= ranks[0] <= ranks[1]:
+            raise ValueError("the first rank is at least 1, and the last is not before it")
+        return ranks
+
     def unused(self) -> set[str]:
-        return super().unused() | (set() if self.teacher else {"teacher_loss", "teacher_weight", "temperature"})
+        of_teacher = set() if self.teacher else {"teacher_loss", "teacher_weight", "temperature"}
+        return super().unused() | of_teacher | ({"negative_ranks"} if self.negative_ranks is None else set())
 
 
 class TrainDenseConfig(PhaseConfig):

@@ -171,6 +171,8 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "listwise.teacher_loss": ("margin_mse", NOTHING),  # without a teacher nothing depends on how it teaches
     "listwise.teacher_weight": ("0.1", NOTHING),
     "listwise.temperature": ("3", NOTHING),
+    "listwise.negatives_from": ("pointwise", LISTWISE),
+    "listwise.negative_ranks": ("[2, 9]", LISTWISE),
     "sdnet.dropout": ("0.3", SDNET),
     "sdnet.length": ("80", SDNET),
     "sdnet.layers": ("3", SDNET),
