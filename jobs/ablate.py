@@ -6,6 +6,7 @@ Rows share artifacts where their settings agree. A row of your own changes setti
   --row 'half BM25: evaluate.run=fused runs.fused.weight=0.5'
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rayrank.core import flow
@@ -30,6 +31,15 @@ def changes_of(row: str) -> tuple[str, dict[str, Any]]:
     return name.strip(), {key: value for key, _, value in pairs}
 
 
+def refuse_shared(option: str, changes: Mapping[str, Any]) -> None:
+    """Raise ConfigError if an option changes what all rows have in common."""
+    fixed = ("training.seed", "training.metric", "dataset.")
+    if shared := next((key for key in changes if key.startswith(fixed)), ""):
+        raise ConfigError(
+            f"{option} cannot change {shared}: all rows have the same data, metric and seeds; use --set, or --seeds."
+        )
+
+
 def chosen(arguments: Arguments, config: PipelineConfig) -> tuple[list["RowSpec"], list[int]]:
     """Return the rows and the seeds that the options ask for; raises ConfigError for unusable options."""
     from rayrank.stages import ablation
@@ -41,12 +51,7 @@ def chosen(arguments: Arguments, config: PipelineConfig) -> tuple[list["RowSpec"
         raise ConfigError(f"--only {unknown.pop()} is not a row of the table: choose among {', '.join(known)}.")
     rows = [row for row in rows if row.name in (arguments.only or known) or row.name == reference]
     for name, changes in map(changes_of, arguments.row):
-        fixed = ("training.seed", "training.metric", "dataset.")
-        if shared := next((key for key in changes if key.startswith(fixed)), ""):
-            raise ConfigError(
-                f"--row {name!r} cannot change {shared}: all rows have the same data, metric and seeds; use --set, or "
-                f"--seeds."
-            )
+        refuse_shared(f"--row {name!r}", changes)
         rows.append(ablation.RowSpec(name, changes, changes.pop("evaluate.run", full)))
     ablation.digest(config, rows, seeds)  # validates the settings of every row
     names = [row.name for row in rows]

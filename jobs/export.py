@@ -1,5 +1,6 @@
 """Write a trained model as a Hugging Face folder: safetensors, tokenizer, settings and a model card."""
 
+import argparse
 from typing import TYPE_CHECKING, Any
 
 from rayrank.core import flow
@@ -16,14 +17,16 @@ if TYPE_CHECKING:
 
 
 def run(
-    output: str, chosen: str | None, license_name: str, config: PipelineConfig, store: Store, force: bool = False
-) -> dict[str, Any]:
+    output: str, chosen: str | None, license_name: str, config: PipelineConfig, store: Store, force: bool = False,
+    dev_queries: int | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Export the model and return the job's summary; imports that load torch wait until the settings are validated."""
     from rayrank.bundle.card import write_card
     from rayrank.bundle.export import Bundle, export, settings_of
     from rayrank.bundle.provenance import gather, model_stage
     from rayrank.bundle.sequence_classification import is_portable
     from rayrank.models.saved import load_reranker
+    from rayrank.stages.dev_sample import NUM_QUERIES, dev_sample
     from rayrank.stages.export_checks import first_stage_weight, fusion_with, make_checks
     from rayrank.stages.quantization import quantize
     from rayrank.text.pieces import load_tokenizer
@@ -42,9 +45,13 @@ def run(
     finding, int8 = (quantized.finding(), quantized.graph) if quantized else ("", None)
     checks = make_checks(name, model, tokenizer, config, store)
     fusion = fusion_with(name, config, store)
-    card = write_card(origin, settings, portable, finding, checks.calibration, fusion)
+    card = write_card(origin, settings, portable, finding, checks.calibration, checks.precision, fusion)
     typer = _typer(config, store)
-    export(output, Bundle(model, tokenizer, settings, card, int8, checks.calibration, checks.golden, fusion, typer))
+    dev = dev_sample(NUM_QUERIES if dev_queries is None else dev_queries, tokenizer, config, store)
+    bundle = Bundle(
+        model, tokenizer, settings, card, int8, checks.calibration, checks.precision, checks.golden, dev, typer, fusion
+    )  # fmt: skip
+    export(output, bundle)
     facts = {"model": name, "from": artifact.url, "output": output, "cross_encoder": portable}
     findings = [
         *([choice.finding()] if choice else []),
@@ -53,14 +60,13 @@ def run(
         *([finding] if finding else []),
         *_about_types(origin.query_types.get("num_labelled", 0), typer is not None),
         checks.finding,
+        *([f"thresholds for min_precision: {checks.precision.finding()}"] if checks.precision else []),
         _about_weight(weight),
-        *(
-            [f"fusion.json fuses {fusion.shares()}, as learned on dev; the endpoint does not apply it"]
-            if fusion
-            else []
-        ),
+        *([f"fusion.json: {fusion.shares()}, learned on dev; the endpoint does not apply it"] if fusion else []),
+        _about_dev(len(dev)),
     ]
-    return {**facts, **_figures(quantized, checks), "first_stage_weight": weight, "findings": findings}
+    facts |= {"first_stage_weight": weight, "num_dev_queries": len(dev)}
+    return {**facts, **_figures(quantized, checks), "findings": findings}
 
 
 def _typer(config: PipelineConfig, store: Store) -> "QueryTyper | None":
@@ -76,6 +82,7 @@ def _figures(quantized: "Quantized | None", checks: "ExportChecks") -> dict[str,
     return {
         "quantized": quantized.figures() if quantized else None,
         "calibration": checks.calibration.figures() if checks.calibration else None,
+        "precision": checks.precision.model_dump() if checks.precision else None,
         "num_golden": len(checks.golden),
     }
 
@@ -141,6 +148,12 @@ def _about_weight(weight: float | None) -> str:
     return f"first_stage_scores of clients have a weight of {weight:g}"
 
 
+def _about_dev(num_queries: int) -> str:
+    if not num_queries:
+        return "no judged dev queries are exported: a promotion of this model needs --queries with judgments"
+    return f"{num_queries:,} judged dev queries are exported as text, for jobs.promote to compare models on"
+
+
 def _about_types(labelled: int, has_typer: bool) -> list[str]:
     if not labelled or has_typer:
         return []
@@ -161,6 +174,12 @@ def check_place(output: str) -> None:
     check_absolute("--output", output)
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is no number of queries: write 0 or more")
+    return int(text)
+
+
 if __name__ == "__main__":
     options = parser(__doc__)
     options.add_argument("--output", required=True, metavar="DIR", help="a folder that is new or empty")
@@ -171,9 +190,21 @@ if __name__ == "__main__":
         "--force", action="store_true", help="export a model even if dev shows it is no better than its first stage"
     )
     options.add_argument("--license", default="unknown", help="license for the model card; default %(default)s")
+    options.add_argument(
+        "--dev-queries", type=_count, metavar="N",
+        help="judged dev queries to export as text, with 20 candidates each; default 200, 0 for none",
+    )  # fmt: skip
     arguments = options.parse_args()
     run_task(
         arguments,
-        lambda config, store: run(arguments.output, arguments.model, arguments.license, config, store, arguments.force),
+        lambda config, store: run(
+            arguments.output,
+            arguments.model,
+            arguments.license,
+            config,
+            store,
+            arguments.force,
+            arguments.dev_queries,
+        ),
         lambda config: check_place(arguments.output),
     )

@@ -3,7 +3,7 @@
 --to is the URL of Ray's dashboard, where a running Serve changes its model without dropping a request, or a Serve
 config file, which is changed in place. --back restores the previous model. Each line of --queries is
 {"query": ..., "documents": [...], "relevance": [...], "first_stage_scores": [...]}, where the last two are optional;
-without --queries the two models are compared on the golden pairs of the export.
+without --queries the two models are compared on the judged dev queries of the new model's folder.
 """
 
 from pathlib import Path
@@ -75,10 +75,17 @@ def _compared(arguments: Arguments, exported: "Bundle", endpoint: Any, config: P
     """Compare the new model with the live one on replayed queries, and refuse it if it is worse."""
     from rayrank.measure.metrics import Measure
     from rayrank.serve.promotion import difference, new_scores, served_scores
-    from rayrank.serve.replays import golden_replays, read_replays
+    from rayrank.serve.replays import dev_replays, read_replays
 
     asked = arguments.queries
-    replays = read_replays(asked, arguments.judgments) if asked else golden_replays(exported.golden)
+    replays = read_replays(asked, arguments.judgments) if asked else dev_replays(exported.dev)
+    if not replays:
+        if arguments.force:
+            return "not compared: the model's folder has no judged dev queries"
+        raise ConfigError(
+            f"--model {arguments.model} is not promoted: its folder has no judged dev queries to compare it on; name "
+            f"some with --queries, export it again, or promote it all the same with --force."
+        )
     try:
         answers, weight = [endpoint.scores(replay) for replay in replays], endpoint.first_stage_weight()
     except RayrankError as error:
@@ -132,7 +139,9 @@ if __name__ == "__main__":
     options.add_argument("--model", metavar="DIR", help="a folder written by jobs.export that the replicas can read")
     options.add_argument("--to", required=True, metavar="URL|FILE", help="as in http://127.0.0.1:8265 or serve.yaml")
     options.add_argument("--endpoint", metavar="URL", help="URL of the live endpoint; found from --to by default")
-    options.add_argument("--queries", metavar="FILE", help="JSONL to replay; the golden pairs by default")
+    options.add_argument(
+        "--queries", metavar="FILE", help="JSONL to replay; the dev queries of the new model's folder by default"
+    )
     options.add_argument("--judgments", metavar="FILE", help="TREC qrels for queries with query_id and documents' id")
     options.add_argument("--back", action="store_true", help="restore the previous model without a comparison")
     options.add_argument("--force", action="store_true", help="promote a model that ranks worse or cannot be compared")

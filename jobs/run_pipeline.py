@@ -60,8 +60,8 @@ def serving(arguments: Arguments) -> list[str]:
     same = {"--preset": arguments.preset, "--dataset": arguments.dataset, "--storage": arguments.storage}
     given = [part for pair in {**same, "--config": arguments.config}.items() if pair[1] for part in pair]
     settings = [part for setting in arguments.set for part in ("--set", setting)]
-    export = shlex.join(["python", "-m", "jobs.export", *given, *settings, "--output", "models/new"])
-    return [export, "serve run serve.app:build model=models/new"]
+    export = shlex.join(["rayrank", "export", *given, *settings, "--output", "models/new"])
+    return [export, "rayrank serve --model models/new"]
 
 
 if __name__ == "__main__":

@@ -1,40 +1,62 @@
-"""The HTTP application around a model: the routes of every supported API, the web page, and errors for other paths."""
+"""The HTTP application around a model: the routes of every supported API, the web pages, and errors for other paths."""
 
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
+from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import FileResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
-from rayrank.serve.config import ServeConfig, api_keys
+from rayrank.serve.access import Access, write_log
+from rayrank.serve.config import HttpConfig, ServeConfig, api_keys
 from rayrank.serve.metrics import Metrics
-from rayrank.serve.protocols import cohere, documents, search, server, tei, vllm
+from rayrank.serve.protocols import cohere, documents, inputs, search, server, similarity, tei, vllm
 from rayrank.serve.protocols.problems import CohereError, DetailError, ErrorBody, Problem, SharedError, TeiError
 from rayrank.serve.protocols.route import Service, refusal
 from rayrank.serve.records import Backend
 
 PAGE = Path(__file__).parent / "page"
 ROUTERS = (
-    tei.router, documents.router, cohere.router, vllm.router, tei.similarity_router,
-    search.search_router, search.router, server.open_router, server.router,
+    tei.router, documents.router, cohere.router, vllm.router, similarity.router, similarity.root_router, inputs.router,
+    search.router, server.open_router, server.router, server.named_router,
 )  # fmt: skip
 ERRORS_BY_PREFIX: dict[str, type[ErrorBody]] = {
-    "/rerank": TeiError, "/similarity": TeiError, "/v1/": SharedError, "/v2/": CohereError,
-}  # fmt: skip
+    **dict.fromkeys(("/rerank", "/similarity", "/predict", "/tokenize"), TeiError),
+    "/v1/": SharedError,
+    "/v2/": CohereError,
+}
 """The error format of unknown paths, by the start of the path."""
+
+DOCS = {"docs.html", "docs.css", "docs.js"}
+"""Files of the page that describes the routes."""
+
+SHARED = {"style.css", "icon.svg"}
+"""Files of both pages."""
 
 
 def create_api(backend: Backend, config: ServeConfig) -> FastAPI:
     """Return the application. API keys are read here, in the process that checks them."""
     api = FastAPI(
-        title="rayrank", description="Re-ranks passages for a query, through the APIs of other rerank servers."
-    )
+        title="rayrank", description="Re-ranks passages for a query, through the APIs of other rerank servers.",
+        docs_url=None, redoc_url=None, openapi_url="/openapi.json" if config.http.docs else None,
+    )  # fmt: skip
     for status in (404, 405):
         api.add_exception_handler(status, _unrouted)
-    api.state.service = Service(backend, config, api_keys(config), Metrics())
+    metrics = Metrics()
+    api.state.service = Service(backend, config, api_keys(config), metrics)
     for router in ROUTERS:
         api.include_router(router)
-    _add_page(api)
+    _add_pages(api, config.http)
+    if origins := [origin.strip() for origin in config.http.cors.split(",") if origin.strip()]:
+        api.add_middleware(
+            CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["*"],
+            expose_headers=["*"],
+        )  # fmt: skip
+    # The one that is added last sees a request first.
+    api.add_middleware(Access, metrics=metrics)
+    if config.http.access_log:
+        write_log()
     return api
 
 
@@ -43,18 +65,34 @@ async def _unrouted(request: Request, error: Exception) -> Response:
     path = request.url.path.removeprefix(request.scope.get("root_path", ""))
     problem = Problem("missing", f"There is no {path}: /docs lists all routes.")
     if error.status_code == 405:
-        headers = error.headers or {}
-        problem = Problem(
-            "method", f"{path} does not support {request.method}: send {headers['Allow']}.", None, headers
-        )
+        allowed = _methods(request.app, path)
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers={"Allow": ", ".join([*allowed, "OPTIONS"])})
+        names = ", ".join(allowed)
+        problem = Problem("method", f"{path} does not support {request.method}: send {names}.", None, {"Allow": names})
     known = (errors for prefix, errors in ERRORS_BY_PREFIX.items() if path.startswith(prefix))
     return refusal(problem, next(known, DetailError))
 
 
-def _add_page(api: FastAPI) -> None:
+def _methods(api: FastAPI, path: str) -> list[str]:
+    """Return the methods of all routes of a path."""
+    routes = [*api.routes, *(route for router in ROUTERS for route in router.routes)]
+    found = {
+        method
+        for route in routes
+        if isinstance(route, Route) and route.path_regex.match(path)
+        for method in route.methods or ()
+    }
+    return sorted(found | ({"HEAD"} if "GET" in found else set()))
+
+
+def _add_pages(api: FastAPI, http: HttpConfig) -> None:
     # One route per file: a folder mounted at the root would also answer requests with a wrong method.
     for file in sorted(PAGE.glob("*.*")):
-        path = "/" if file.name == "index.html" else f"/{file.name}"
+        is_on = (http.docs and file.name in DOCS | SHARED) or (http.page and file.name not in DOCS)
+        if not is_on:
+            continue
+        path = {"index.html": "/", "docs.html": "/docs"}.get(file.name, f"/{file.name}")
 
         async def send(request: Request, file: Path = file) -> Response:
             return FileResponse(file)

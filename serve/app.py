@@ -1,9 +1,9 @@
-"""The Serve application: `serve run serve.app:build model=DIR`."""
+"""The Serve application: `rayrank serve --model DIR`, or `serve run rayrank.serve.app:build model=DIR`."""
 
 import asyncio
 import math
 import os
-from collections.abc import Awaitable, MutableMapping
+from collections.abc import Awaitable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
@@ -13,7 +13,7 @@ from ray.serve.config import AutoscalingConfig
 
 from rayrank.core.errors import RayrankError
 from rayrank.serve.config import KEYS, SearchConfig, ServeConfig, api_keys, read
-from rayrank.serve.records import Answer, Ask, Hit, Info, Overloaded
+from rayrank.serve.records import Answer, Ask, Figures, Hit, Info, Load, Overloaded, Piece
 from rayrank.serve.remote import Handle, Remote
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ where new replicas can take them."""
 ONGOING_WITHOUT_AUTOSCALING = 256
 """Ongoing requests of a replica without autoscaling: its own queue shares the scorer fairly among them."""
 
-MODEL_SETTINGS = {"model", "previous", "backend", "name", "batching"}
-"""Settings that a replica of the model uses."""
+MODEL_SETTINGS = {"model", "previous", "backend", "name", "batching", "long_documents", "resources"}
+"""Settings that a replica of the model uses, or needs to validate these: torch-fp8 is refused without GPUs."""
 
 Message = MutableMapping[str, Any]
 
@@ -82,11 +82,11 @@ class Ranker:
         if old is not None:
             await old.close()
 
-    async def rerank(self, ask: Ask) -> Answer | Overloaded:
-        """Return the answer, or Overloaded as a value, because Ray logs a traceback for every exception."""
+    async def rerank(self, ask: Ask) -> Answer | Overloaded | RayrankError:
+        """Return the answer, or the refusal as a value, because Ray logs a traceback for every exception."""
         try:
             return await self.model.rerank(ask)
-        except Overloaded as refusal:
+        except (Overloaded, RayrankError) as refusal:
             return refusal
 
     async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any] | Overloaded:
@@ -97,6 +97,12 @@ class Ranker:
 
     async def info(self) -> Info:
         return await self.model.info()
+
+    async def load(self) -> Load:
+        return self.model.load()
+
+    async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
+        return await self.model.tokenise(texts, with_special)
 
     def check_health(self) -> None:
         """Raise an error if Serve has to replace this replica."""
@@ -134,6 +140,11 @@ class Api:
 
         config = ServeConfig.model_validate(settings)
         self._app = create_api(Remote(*self._handles, config.name, config.scaling.patience_s), config)
+
+    async def figures(self) -> Figures:
+        """Return the metrics of this replica, for the one that answers a scrape."""
+        figures: Figures = self._app.state.service.metrics.figures()
+        return figures
 
     def __serve_build_asgi_app__(self) -> Any:
         async def forward(scope: Message, receive: Channel, send: Channel) -> None:

@@ -1,4 +1,4 @@
-"""Every setting of the endpoint, read from `serve run serve.app:build key=value` or from a YAML file."""
+"""Every setting of the endpoint, read from `rayrank serve --model DIR key=value` or from a YAML file."""
 
 import os
 from collections.abc import Mapping
@@ -76,6 +76,20 @@ class SearchConfig(Section):
     cpus: float = Field(default=0, ge=0, description="cores that Ray reserves for the replica that searches")
 
 
+class HttpConfig(Section):
+    """What the HTTP ingress offers besides the APIs."""
+
+    cors: str = Field(
+        default="",
+        description="origins of web pages that may call the endpoint, like https://example.org, separated by commas; "
+        "* for all",
+    )
+    page: bool = Field(default=True, description="the page at / to try the model with")
+    docs: bool = Field(default=True, description="/docs and /openapi.json")
+    explain: bool = Field(default=True, description="/explain, which costs as much as scoring hundreds of pairs")
+    access_log: bool = Field(default=False, description="a line of JSON for each request, on standard output")
+
+
 class ServeConfig(Section):
     """All settings of an endpoint."""
 
@@ -96,6 +110,7 @@ class ServeConfig(Section):
     scaling: ScalingConfig = ScalingConfig()
     resources: ReplicaConfig = ReplicaConfig()
     search: SearchConfig = SearchConfig()
+    http: HttpConfig = HttpConfig()
 
     @model_validator(mode="after")
     def _fits(self) -> "ServeConfig":

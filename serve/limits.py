@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ from rayrank.serve.protocols.problems import Problem
 
 BODY_SECONDS = 30.0
 """Seconds in which a body has to arrive; a slower client gets HTTP 408."""
+
+GZIP = 16 + zlib.MAX_WBITS
+"""zlib's code for a body with gzip's header."""
 
 
 def check_key(request: Request, keys: Sequence[str]) -> None:
@@ -33,17 +37,45 @@ async def read_json(request: Request, body_bytes: int) -> Any:
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > body_bytes:
         raise too_large
-    body = bytearray()
+    is_gzip = request.headers.get("content-encoding", "").lower() == "gzip"
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > body_bytes:
-                    raise too_large
+            body = await _unzipped(request, body_bytes) if is_gzip else await _plain(request, body_bytes)
     except TimeoutError:
         message = f"The body did not arrive within {BODY_SECONDS:g} s: send it faster, or fewer documents per request."
         raise Problem("slow", message, headers={"Connection": "close"}) from None
-    return parse(bytes(body))
+    if body is None:
+        raise too_large
+    return parse(body)
+
+
+async def _plain(request: Request, most: int) -> bytes | None:
+    """Return the body, or None as soon as it is larger than `most`."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            return None
+    return bytes(body)
+
+
+async def _unzipped(request: Request, most: int) -> bytes | None:
+    """Return the decompressed body, or None as soon as it is larger than `most`, compressed or not."""
+    gzip, body, received = zlib.decompressobj(GZIP), bytearray(), 0
+    try:
+        async for chunk in request.stream():
+            received += len(chunk)
+            # One byte more than is allowed is enough to see that a body is too large.
+            body += gzip.decompress(chunk, most + 1 - len(body))
+            if max(len(body), received) > most:
+                return None
+    except zlib.error:
+        raise Problem(
+            "invalid_json", "The body is not gzip, as its Content-Encoding says: compress it again."
+        ) from None
+    if not gzip.eof:
+        raise Problem("invalid_json", "The compressed body ends too early: send all of it.")
+    return bytes(body)
 
 
 def parse(body: bytes) -> Any:
@@ -69,7 +101,6 @@ def _check_type(request: Request) -> None:
         given = f"is {kind[:50]}" if kind else "is missing"
         raise Problem("media_type", f"The Content-Type {given}: send application/json.")
     encoding = request.headers.get("content-encoding", "identity").lower()
-    if encoding != "identity":
-        raise Problem(
-            "media_type", f"The Content-Encoding {encoding[:50]} is not supported: send the body uncompressed."
-        )
+    if encoding not in ("identity", "gzip"):
+        message = f"The Content-Encoding {encoding[:50]} is not supported: send gzip, or the body uncompressed."
+        raise Problem("media_type", message)

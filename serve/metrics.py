@@ -1,20 +1,26 @@
-"""Prometheus metrics of one ingress replica."""
+"""Prometheus metrics of the endpoint. Every ingress replica counts its own requests; a scrape adds all of them up."""
 
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from uuid import uuid4
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from rayrank.serve.records import Answer
+from rayrank.serve.records import Answer, Figures, Load
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class Metrics:
-    """Counters of one ingress replica. A scrape may reach any replica, so each has its own `ingress` label: otherwise a
-    counter would seem to decrease from one scrape to the next."""
+    """The counters of one ingress replica, and the last ones that it knows of each other replica.
+
+    They are kept when a replica ends: without them the sums would decrease, which Prometheus takes for a restart."""
 
     def __init__(self) -> None:
-        self._ingress = uuid4().hex[:8]
+        self._ingress = uuid4().hex
+        self._known: dict[str, list[Metric]] = {}
+        self._num_in_flight = 0
         self._registry = CollectorRegistry()
         self._requests = self._counter("rayrank_requests", "Requests by route and status", "route", "status")
         self._latency = self._histogram("rayrank_request_seconds", "From the first byte to the answer", "route")
@@ -23,25 +29,97 @@ class Metrics:
         )
         self._pairs = self._counter("rayrank_pairs", "Query-passage pairs scored")
         self._tokens = self._counter("rayrank_tokens", "Word pieces scored")
+        self._truncated = self._counter("rayrank_truncated_passages", "Passages of which the end was not read")
+        self._partial = self._counter("rayrank_partial_answers", "Answers that lack scores because of their deadline")
+        self._cached = self._counter("rayrank_cached_passages", "Passages whose word pieces were in the cache")
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count an answered request."""
-        self._requests.labels(route, str(status), self._ingress).inc()
-        self._latency.labels(route, self._ingress).observe(seconds)
+        self._requests.labels(route, str(status)).inc()
+        self._latency.labels(route).observe(seconds)
+
+    @contextmanager
+    def in_flight(self) -> Iterator[None]:
+        """Count a request as long as it is not answered."""
+        self._num_in_flight += 1
+        try:
+            yield
+        finally:
+            self._num_in_flight -= 1
 
     def answer(self, answer: Answer) -> None:
         """Count the pairs, the word pieces and the phases of a model's answer."""
-        self._pairs.labels(self._ingress).inc(len(answer.order))
-        self._tokens.labels(self._ingress).inc(answer.num_tokens)
+        self._pairs.inc(sum(logit is not None for logit in answer.logits))
+        self._tokens.inc(answer.num_tokens)
+        self._truncated.inc(len(answer.cut))
+        self._partial.inc(answer.partial)
+        self._cached.inc(answer.num_cached)
         for phase in ("queue", "tokenise", "score"):
-            self._phases.labels(phase, self._ingress).observe(getattr(answer.timing, phase))
+            self._phases.labels(phase).observe(getattr(answer.timing, phase))
 
-    def text(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
-        return generate_latest(self._registry)
+    def figures(self) -> Figures:
+        """Return what this replica knows, for the replica that answers a scrape."""
+        self._known[self._ingress] = list(self._registry.collect())
+        return Figures(self._ingress, dict(self._known), self._num_in_flight)
+
+    def text(self, replicas: Sequence[Figures], loads: Sequence[Load]) -> bytes:
+        """Return the sums over all ingress replicas, and the loads of the model's, in Prometheus' text format."""
+        living = {each.ingress: each for each in (*replicas, self.figures())}
+        for each in living.values():
+            for ingress, metrics in each.known.items():
+                # Counters only increase, so the larger ones are the later ones.
+                if _total(metrics) > _total(self._known.get(ingress, [])):
+                    self._known[ingress] = metrics
+        num_in_flight = sum(each.num_in_flight for each in living.values())
+        gauges = {
+            "in_flight_requests": ("Requests that are being answered", num_in_flight),
+            "queued_pairs": ("Pairs in the queues of the model", sum(each.num_queued for each in loads)),
+            "ingress_replicas": ("Replicas of the HTTP ingress that answered this scrape", len(living)),
+            "model_replicas": ("Replicas of the model that answered this scrape", len(loads)),
+        }
+        found = _added(self._known.values())
+        found += [GaugeMetricFamily(f"rayrank_{name}", meaning, value) for name, (meaning, value) in gauges.items()]
+        return generate_latest(_Registry(found))
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
-        return Counter(name, meaning, [*labels, "ingress"], registry=self._registry)
+        return Counter(name, meaning, labels, registry=self._registry)
 
     def _histogram(self, name: str, meaning: str, *labels: str) -> Histogram:
-        return Histogram(name, meaning, [*labels, "ingress"], buckets=SECONDS, registry=self._registry)
+        return Histogram(name, meaning, labels, buckets=SECONDS, registry=self._registry)
+
+
+class _Registry(CollectorRegistry):
+    """Metrics in the form that generate_latest reads."""
+
+    def __init__(self, metrics: list[Metric]) -> None:
+        super().__init__()
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(self._metrics)
+
+
+def _total(metrics: Iterable[Metric]) -> float:
+    return sum(sample.value for metric in metrics for sample in metric.samples if not _is_time(sample.name))
+
+
+def _added(replicas: Iterable[list[Metric]]) -> list[Metric]:
+    """Return each metric with the samples of all replicas added up."""
+    found: dict[str, Metric] = {}
+    sums: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
+    for metric in (metric for metrics in replicas for metric in metrics):
+        found.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+        own = sums.setdefault(metric.name, {})
+        for sample in metric.samples:
+            key = (sample.name, tuple(sample.labels.items()))
+            own[key] = own.get(key, 0.0) + sample.value
+    for name, metric in found.items():
+        for (sample_name, labels), value in sums[name].items():
+            if not _is_time(sample_name):
+                metric.add_sample(sample_name, dict(labels), value)
+    return list(found.values())
+
+
+def _is_time(sample: str) -> bool:
+    """Return whether a sample is the time at which a counter was made."""
+    return sample.endswith("_created")

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from scipy.special import expit
+from tokenizers import Encoding
 
 from rayrank.bundle.explain import explain
 from rayrank.bundle.export import load
-from rayrank.bundle.predicted_types import types_for
+from rayrank.bundle.predicted_types import types_for, unknown_type
 from rayrank.models.batches import PairTexts
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.prepare import compile_for_scoring, scoring_copy
@@ -26,9 +27,13 @@ from rayrank.serve.config import ServeConfig
 from rayrank.serve.long_documents import LongDocuments, Parts
 from rayrank.serve.order import first_stage_order, ranked
 from rayrank.serve.piece_cache import PieceCache
-from rayrank.serve.records import Answer, Ask, Info, Overloaded, Timing
+from rayrank.serve.records import Answer, Ask, Info, Load, Overloaded, Piece, Timing
+from rayrank.serve.relevance import Bar
 from rayrank.text.ragged import Ids, Ragged
 from rayrank.text.template import Template
+
+DTYPES = {"onnx-int8": "int8", "torch-fp8": "fp8"}
+"""Precision of the backends whose precision does not depend on the device."""
 
 CPU_BATCH_FACTOR = 2
 """On a CPU, a batch holds this many times the tokens that keep the scorer busy, or more if many requests wait. The
@@ -54,9 +59,13 @@ class Inputs(NamedTuple):
     lengths: list[int]
     cut: list[int]
     """Positions of passages that were truncated."""
+    query_cut: bool
     parts: Parts
     """The passages of the pairs."""
     query_type: str | None
+    num_cached: int
+    """Passages whose word pieces were in the cache."""
+    warnings: list[str]
 
 
 class ServedModel:
@@ -117,8 +126,22 @@ class ServedModel:
             strm=settings.strm.form,
             first_stage_weight=settings.first_stage_weight,
             calibration=calibration.figures() if calibration else None,
+            precision=table.model_dump() if (table := self._exported.precision) else None,
             version=version("rayrank"),
+            dtype=DTYPES.get(self.config.backend) or ("bfloat16" if self._on_gpu else "float32"),
+            batch_tokens=self._scorer.parallel_tokens,
+            tokenisers=self.config.batching.tokenisers,
         )
+
+    def load(self) -> Load:
+        """Return what this model is busy with."""
+        return Load(self._batcher.num_queued)
+
+    async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
+        """Return the word pieces of each text, up to the model's maximum length."""
+        work = asyncio.get_running_loop().run_in_executor
+        encodings = await work(self._tokenisers, self._long.encode.batch_with_offsets, texts, with_special)
+        return [_pieces(encoding) for encoding in encodings]
 
     def check(self) -> None:
         """Raise an error if the model can no longer score."""
@@ -143,6 +166,7 @@ class ServedModel:
             self._num_active -= 1
 
     async def _rerank(self, ask: Ask) -> Answer:
+        bar = Bar.of(ask, self._exported.precision)
         began, left, loop = time.monotonic(), ask.seconds_left(), asyncio.get_running_loop()
         deadline = None if left is None else began + left - min(REPLY_MARGIN_S, left / 10)
         try:
@@ -162,30 +186,33 @@ class ServedModel:
             spans = partial(self._long.spans, ask.passages, inputs.parts, best)
             windows = await loop.run_in_executor(self._tokenisers, spans)
         logits = [None if part is None else scored.scores[part] for part in best]
-        places = [place for place, logit in enumerate(logits) if logit is not None]
-        probabilities: list[float | None] = [None] * len(logits)
-        for place, probability in zip(places, self._probabilities([logits[place] for place in places]), strict=True):
-            probabilities[place] = probability
+        probabilities = self._probabilities(logits)
+        order = ranked(logits, ask.first_stage_scores, self._weight(ask))
+        kept, warnings = bar.select(order, logits, probabilities, self._exported.calibration is not None)
         return Answer(
             logits=logits,
             probabilities=probabilities,
-            order=ranked(logits, ask.first_stage_scores, self._weight(ask)),
+            order=kept,
             num_tokens=sum(
                 length for length, score in zip(inputs.lengths, scored.scores, strict=True) if score is not None
             ),
             cut=inputs.cut,
+            query_cut=inputs.query_cut,
+            warnings=[*inputs.warnings, *warnings],
             windows=windows,
             query_type=inputs.query_type,
             partial=None in scored.scores,
             model=self.config.name,
             timing=Timing(tokenised - began, scored.queued, scored.scoring),
+            num_cached=inputs.num_cached,
         )
 
     def _inputs(self, ask: Ask) -> Inputs:
         query_type = self._query_type(ask)
         query, *types = self._pieces([ask.query] if query_type is None else [ask.query, query_type])
         prefix = self._template.prefixes(Ragged.of([query]), Ragged.of(types) if types else None)[0]
-        parts = self._long.parts(self._pieces(ask.passages))
+        passages, num_cached = self._pieces.look_up(ask.passages)
+        parts = self._long.parts([ids[: ask.max_tokens] for ids in passages])
         texts, rows = self._texts([prefix], parts.pieces), np.arange(len(parts.pieces))
         # The last part of a document ends where the document ends. Markers or a long query type may cut it off.
         last = np.cumsum(parts.counts) - 1
@@ -194,8 +221,11 @@ class ServedModel:
             pairs=[(prefix, ids) for ids in parts.pieces],
             lengths=texts.lengths(np.zeros_like(rows), rows).tolist(),
             cut=sorted(cut),
+            query_cut=len(query) > self._template.query_length,
             parts=parts,
             query_type=query_type,
+            num_cached=num_cached,
+            warnings=[warning] if (warning := unknown_type(self._exported, ask.query_type)) else [],
         )
 
     def _weight(self, ask: Ask) -> float:
@@ -243,11 +273,18 @@ class ServedModel:
     def _texts(self, prefixes: Sequence[Ids], passages: Sequence[Ids]) -> PairTexts:
         return PairTexts(Ragged.of(prefixes), Ragged.of(passages), self._template)
 
-    def _probabilities(self, logits: Sequence[float | None]) -> list[float]:
-        values = np.array(logits, np.float64)
-        calibration = self._exported.calibration
-        found: list[float] = (expit(values) if calibration is None else calibration.apply(values)).tolist()
-        return found
+    def _probabilities(self, logits: Sequence[float | None]) -> list[float | None]:
+        scored = [logit for logit in logits if logit is not None]
+        values, calibration = np.array(scored, np.float64), self._exported.calibration
+        found = iter((expit(values) if calibration is None else calibration.apply(values)).tolist())
+        return [None if logit is None else next(found) for logit in logits]
+
+
+def _pieces(encoding: Encoding) -> list[Piece]:
+    columns = zip(encoding.ids, encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True)
+    return [
+        Piece(id_, token, bool(special), *((None, None) if special else span)) for id_, token, special, span in columns
+    ]
 
 
 def _in_whole(explanation: dict[str, Any], start: int, end: int) -> dict[str, Any]:

@@ -22,6 +22,10 @@ class PieceCache:
 
     def __call__(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text."""
+        return self.look_up(texts)[0]
+
+    def look_up(self, texts: Sequence[str]) -> tuple[list[Ids], int]:
+        """Return the ids of each text, and the number of texts that were in the cache."""
         # The key is a digest: a long document is larger than its ids, which end at the model's maximum length.
         keys = [blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest() for text in texts]
         with self._lock:
@@ -36,7 +40,7 @@ class PieceCache:
             fresh = {key: rows[row].copy() for row, key in enumerate(new)}
             found |= fresh
             self._keep(fresh)
-        return [found[key] for key in keys]
+        return [found[key] for key in keys], sum(key not in new for key in keys)
 
     def _keep(self, fresh: dict[bytes, Ids]) -> None:
         with self._lock:

@@ -22,15 +22,11 @@ from rayrank.serve.live_endpoint import Endpoint
 from rayrank.serve.replays import Replay, golden_replays
 from rayrank.serve.targets import LiveModel, Settings
 
-MIN_TAU = 0.3
-"""Smallest accepted Kendall's tau with the live model. Unrelated orders are near 0; two trainings of the same model are
-far above."""
-
 ALPHA = 0.05
 """Significance level of the test on judged queries."""
 
 MIN_JUDGED = 20
-"""Judged queries that make the test reliable; with fewer, the agreement with the live model is checked as well."""
+"""Judged queries that the test needs: with fewer, a much worse model may not differ significantly."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +56,16 @@ class Difference:
         )
 
     def objection(self) -> str:
-        """Return the reason to refuse the new model, or an empty text: a lower metric, or too little agreement."""
+        """Return the reason to refuse the new model, or an empty text: a lower metric, or too few judgments to tell."""
         found = self.comparison
         if found is not None and found.difference < 0 and found.p_value < ALPHA:
             return f"{self.metric} falls by {-found.difference:.4f} (p {p_text(found.p_value)})"
-        if self.num_judged < MIN_JUDGED and self.tau < MIN_TAU:
-            return f"Kendall's tau with the live model is {self.tau:.3f}, below {MIN_TAU}"
+        if self.num_judged < MIN_JUDGED:
+            return (
+                f"it cannot be judged (Kendall's tau with the live model is {self.tau:.3f}), because "
+                f"{self.num_judged:,} of {self.num_queries:,} replayed queries have a passage judged relevant and "
+                f"{MIN_JUDGED} are needed; name judged queries with --queries"
+            )
         return ""
 
 

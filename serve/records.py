@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from prometheus_client.metrics_core import Metric
+
 
 @dataclass(frozen=True)
 class Ask:
@@ -23,6 +25,12 @@ class Ask:
     are not scored in time are left out of the answer."""
     received_at: float = field(default_factory=time.time)
     """Wall-clock time at which the request arrived. The nodes of a cluster are assumed to have synchronised clocks."""
+    max_tokens: int | None = None
+    """Word pieces that are read of each passage; None means as many as the model reads."""
+    min_relevance: float | None = None
+    """Passages that are less likely to be relevant are left out of the order."""
+    min_precision: float | None = None
+    """Passages below the threshold that gave this precision on dev are left out of the order."""
 
     def seconds_left(self) -> float | None:
         """Return the seconds until the deadline: a millisecond if it has passed, None without a deadline."""
@@ -49,12 +57,16 @@ class Answer:
     probabilities: Sequence[float | None]
     """Calibrated logits, or their sigmoid if the model has no calibration."""
     order: Sequence[int]
-    """Positions of the scored passages, best first: by logit, or by logit and first-stage score if the latter has a
-    weight."""
+    """Positions of the scored passages that are likely enough for the request, best first: by logit, or by logit and
+    first-stage score if the latter has a weight."""
     num_tokens: int
     """Word pieces that were scored; the query counts once per passage."""
     cut: Sequence[int] = ()
     """Positions of passages that were truncated to the model's maximum length."""
+    query_cut: bool = False
+    """Whether the end of the query was not read."""
+    warnings: Sequence[str] = ()
+    """Sentences about the request as a whole, such as one on a query type that the model does not know."""
     windows: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """For passages that were read in windows, by position: the first character of the best window, and the one after
     its last."""
@@ -62,6 +74,8 @@ class Answer:
     partial: bool = False
     model: str = ""
     timing: Timing = field(default_factory=Timing)
+    num_cached: int = 0
+    """Passages whose word pieces were in the replica's cache."""
 
     @classmethod
     def unscored(cls, ask: Ask, model: str, timing: Timing | None = None) -> "Answer":
@@ -87,7 +101,26 @@ class Info:
     """Weight of first-stage scores that a client sends without a weight."""
     calibration: dict[str, Any] | None = None
     """The method, and the expected calibration error (ECE) on held-out pairs before and after; None without one."""
+    precision: dict[str, Any] | None = None
+    """The table of thresholds by wanted precision (`scores/precision.py`); None without one."""
     version: str = ""
+    dtype: str = "float32"
+    batch_tokens: int = 0
+    """Word pieces of a batch."""
+    tokenisers: int = 1
+    """Threads that tokenise texts."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A word piece of a text, and the characters that it covers."""
+
+    id: int
+    text: str
+    special: bool
+    start: int | None = None
+    """None for a special piece, which covers no characters."""
+    stop: int | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +130,25 @@ class Hit:
     passage_id: str
     text: str
     score: float
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a replica of the model is busy with."""
+
+    num_queued: int
+    """Pairs that no batch has taken yet."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What an ingress replica knows when a scrape of any replica asks for it."""
+
+    ingress: str
+    """A name of this replica that no other one has had."""
+    known: Mapping[str, list[Metric]]
+    """The counters of this replica, and the last ones that it knows of others, by their names."""
+    num_in_flight: int
 
 
 class Overloaded(Exception):
@@ -122,6 +174,15 @@ class Backend(Protocol):
 
     async def info(self) -> Info:
         """Describe the model."""
+
+    async def loads(self) -> list[Load]:
+        """Return the load of each replica of the model that answers at once."""
+
+    async def ingresses(self) -> list[Figures]:
+        """Return the figures of each ingress replica that answers at once."""
+
+    async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
+        """Return the word pieces of each text, up to the model's maximum length; raises Overloaded or Unready."""
 
     async def search(self, query: str, depth: int) -> list[Hit]:
         """Return the first stage's hits, best first."""

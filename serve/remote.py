@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,8 @@ from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
-from rayrank.serve.records import Answer, Ask, Hit, Info, Overloaded, Unready
+from rayrank.core.errors import RayrankError
+from rayrank.serve.records import Answer, Ask, Figures, Hit, Info, Load, Overloaded, Piece, Unready
 
 Handle = DeploymentHandle[Any]
 
@@ -20,6 +22,9 @@ all of them."""
 
 GRACE_S = 0.25
 """Seconds after the deadline in which the answer of a replica may still arrive."""
+
+BROADCAST_S = 2.0
+"""Seconds in which all replicas have to answer a question about them."""
 
 STATUS_PERIOD_S = 1.0
 """Seconds for which the last check for running replicas is valid."""
@@ -71,6 +76,18 @@ class Remote:
         found: Info = await self._call(self._ranker.info, patience=min(1.0, self._patience))
         return found
 
+    async def loads(self) -> list[Load]:
+        found: list[Load] = await _all(self._ranker, "load")
+        return found
+
+    async def ingresses(self) -> list[Figures]:
+        found: list[Figures] = await _all(serve.get_deployment_handle("Api", self._ranker.app_name), "figures")
+        return found
+
+    async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
+        found: list[list[Piece]] = await self._call(self._ranker.tokenise, texts, with_special)
+        return found
+
     async def search(self, query: str, depth: int) -> list[Hit]:
         if self._search is None:
             raise Unready("no first stage is configured")
@@ -82,7 +99,7 @@ class Remote:
         for attempt in range(ATTEMPTS):
             try:
                 found = await self._once(method, arguments, patience or self._patience)
-                if isinstance(found, Overloaded):
+                if isinstance(found, Overloaded | RayrankError):
                     raise found
                 return found
             except BackPressureError:
@@ -109,6 +126,15 @@ class Remote:
                 answer.cancel()
                 # Reading the exception keeps asyncio from logging it as never retrieved.
                 answer.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+
+async def _all(deployment: Handle, method: str) -> list[Any]:
+    """Return what each replica answers within `BROADCAST_S`; nothing if one of them is late."""
+    try:
+        found = await deployment.broadcast(method).results_async(timeout_s=BROADCAST_S, return_exceptions=True)
+    except (TimeoutError, DeploymentUnavailableError):
+        return []
+    return [each for each in found if not isinstance(each, BaseException)]
 
 
 def _has_replica(method: Handle) -> bool:

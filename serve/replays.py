@@ -1,4 +1,4 @@
-"""Queries that are replayed to compare two models: from a JSONL file, or from the golden pairs of an export."""
+"""Queries that are replayed to compare two models: from a JSONL file, or from the dev sample of an export."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rayrank.bundle.dev_sample import JudgedQuery
 from rayrank.bundle.golden import GoldenPair
 from rayrank.core.errors import DatasetError
 
@@ -27,6 +28,13 @@ def golden_replays(pairs: Sequence[GoldenPair]) -> list[Replay]:
     for pair in pairs:
         queries.setdefault((pair.query, pair.query_type), []).append(pair.passage)
     return [Replay(query, passages, kind) for (query, kind), passages in queries.items()]
+
+
+def dev_replays(sample: Sequence[JudgedQuery]) -> list[Replay]:
+    """Return the judged dev queries of an export."""
+    return [
+        Replay(each.query, each.documents, each.query_type, each.relevance, each.first_stage_scores) for each in sample
+    ]
 
 
 def read_replays(file: str, judgments: str | None) -> list[Replay]:

@@ -131,7 +131,7 @@ class RunningServe:
         if len(found) != 1:
             raise ConfigError(
                 f"--to {self._url} has {len(found)} applications with a deployment {RANKER} instead of one: deploy "
-                f"serve.app:build there once."
+                f"rayrank.serve.app:build there once."
             )
         return found[0]
 

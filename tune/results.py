@@ -152,7 +152,7 @@ def _advice(changed: Changes, seed: int) -> str:
         # The --row option of jobs.ablate accepts neither empty values nor spaces.
         return f"the best of many trials is partly luck; train it with --config best.yaml --set training.seed={seed}"
     return (
-        f"the best of many trials is partly luck; compare it again with python -m jobs.ablate, your options and "
+        f"the best of many trials is partly luck; compare it again with rayrank ablate, your options and "
         f"--only DR-BERT --seeds 3 --set training.seed={seed} --row {shlex.quote(f'best: {settings_text(changed)}')}"
     )
 

@@ -40,7 +40,24 @@ function show(section, why, layer, head) {
   });
   walk(cells, width, (place) => { reading.textContent = cells[place].ariaLabel; });
   section.querySelector(".frame").replaceChildren(table);
+  sayWhatIsHidden(section, rows.length);
   section.querySelector(".most").textContent = percent(most);
+}
+
+// The picture scrolls in its frame; a line below says so, and a button shows all of it.
+function sayWhatIsHidden(section, numRows) {
+  const [frame, more] = [".frame", ".more"].map((name) => section.querySelector(name));
+  const [tall, wide] = [frame.scrollHeight > frame.clientHeight + 1, frame.scrollWidth > frame.clientWidth + 1];
+  more.hidden = !tall && !wide;
+  more.querySelector("button").hidden = !tall;
+  more.querySelector("button").onclick = () => {
+    frame.classList.add("whole");
+    sayWhatIsHidden(section, numRows);
+  };
+  frame.classList.toggle("continues", tall);
+  more.firstElementChild.textContent = [
+    tall && `The picture has ${numRows} rows and goes on below: scroll in it.`, wide && "Scroll sideways for more words of the query.",
+  ].filter(Boolean).join(" ");
 }
 
 // Returns one matrix of query words by passage words: that of a layer and head, or the mean over all of them.

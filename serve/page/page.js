@@ -1,9 +1,10 @@
 // The page: sends the request, shows the passages in their old order, and moves them to their new one.
 
+import { describe } from "./about.js";
 import { example } from "./example.js";
 import { Problem, get, key, post } from "./server.js";
 import { fill, number } from "./why.js";
-import { explained, matched } from "./words.js";
+import { explained, matched, rarity } from "./words.js";
 
 const PREFETCHED = 10; // explanations fetched in advance, to mark words of several pieces
 const SLOW_MS = 1500; // prefetching stops if an explanation takes longer
@@ -22,14 +23,44 @@ async function start() {
   form.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) ask();
   });
+  form.elements.passages.addEventListener("input", countPassages);
+  by("split-lines").addEventListener("click", () => {
+    form.elements.passages.value = lines().join("\n\n");
+    countPassages();
+    form.elements.passages.focus();
+  });
   by("example").addEventListener("click", () => {
     form.elements.query.value = example.query;
     form.elements.passages.value = example.passages.join("\n\n");
     form.elements.source.value = "paste";
+    countPassages();
     showSource();
     ask();
   });
+  countPassages(); // a reload keeps the text
   await describeModel();
+}
+
+function pasted() {
+  return form.elements.passages.value.split(/\n\s*\n/).map((text) => text.trim()).filter(Boolean);
+}
+
+function lines() {
+  return form.elements.passages.value.split("\n").map((text) => text.trim()).filter(Boolean);
+}
+
+// Says how many passages the text is, and that lines without an empty line between them are one.
+function countPassages() {
+  const [count, num] = [pasted().length, lines().length];
+  const joined = count === 1 && num > 1;
+  by("count").textContent = joined
+    ? `These ${num} lines are one passage, because no empty line separates them.`
+    : count ? plural(count, "passage") : "";
+  by("split-lines").hidden = !joined;
+}
+
+function plural(count, noun) {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
 function showSource() {
@@ -43,12 +74,7 @@ async function describeModel() {
   try {
     const info = await get("info");
     firstStageWeight = info.first_stage_weight;
-    const strm = info.strm === "off" ? "plain attention" : "STRM";
-    by("model").textContent = `${info.model_id} · ${strm} · up to ${info.max_input_length} word pieces`;
-    by("sources").hidden = !info.search;
-    by("types").hidden = !info.query_types.length;
-    by("query-type").length = 1;
-    info.query_types.forEach((type) => by("query-type").add(new Option(type)));
+    describe(info);
   } catch (error) {
     showProblem(error);
   }
@@ -81,14 +107,15 @@ function readForm() {
   const query = form.elements.query.value.trim();
   if (!query) throw missing("query", "The query is empty. Type a question or some keywords.");
   const query_type = form.elements["query-type"].value || undefined;
+  const min_precision = Number(form.elements["min-precision"].value) || undefined;
   if (form.elements.source.value === "search") {
     const depth = Number(form.elements.depth.value);
     if (!Number.isInteger(depth) || depth < 1) throw missing("depth", "The number of passages to retrieve must be 1 or more.");
-    return { query, query_type, depth };
+    return { query, query_type, min_precision, depth };
   }
-  const documents = form.elements.passages.value.split(/\n\s*\n/).map((text) => text.trim()).filter(Boolean);
+  const documents = pasted();
   if (!documents.length) throw missing("passages", "There are no passages. Paste some, separated by empty lines.");
-  return { query, query_type, documents };
+  return { query, query_type, min_precision, documents };
 }
 
 function missing(field, message) {
@@ -98,7 +125,7 @@ function missing(field, message) {
 }
 
 // Returns the passages in their old order, each with its probability and its logit, and their new order.
-async function rerank({ query, query_type, documents, depth }, signal) {
+async function rerank({ query, query_type, min_precision, documents, depth }, signal) {
   let passages = documents?.map((text) => ({ text }));
   if (depth) {
     const found = await post("search", { query, query_type, depth }, signal);
@@ -106,7 +133,7 @@ async function rerank({ query, query_type, documents, depth }, signal) {
     if (!passages.length) throw new Problem("The index has no passage with any of these words. Try other words.");
   }
   const request = {
-    query, query_type, return_documents: false, documents: passages.map(({ text }) => text),
+    query, query_type, min_precision, return_documents: false, documents: passages.map(({ text }) => text),
     first_stage_scores: depth ? passages.map(({ first_stage_score }) => first_stage_score) : undefined,
   };
   const [probabilities, logits] = await Promise.all(
@@ -120,21 +147,48 @@ async function rerank({ query, query_type, documents, depth }, signal) {
 
 function show(request, { passages, order, weight, type, warnings }, signal) {
   const places = new Map(order.map((index, place) => [index, place]));
-  const cards = passages.map((passage, index) => card(request, passage, index, places.get(index), type));
+  const weights = rarity(request.query, passages.map(({ text }) => text));
+  const unread = unreadEnds(warnings);
+  // Passages that the server left out have no card.
+  const shown = [...order].sort((one, other) => one - other);
+  const cards = shown.map((index) => card({ ...request, weights }, passages[index], index, places.get(index), type));
+  shown.forEach((index, card) => { cards[card].element.querySelector(".unread-end").hidden = !unread.has(index); });
   list.replaceChildren(...cards.map(({ element }) => element));
-  by("results").hidden = false;
-  const best = order.map((index) => cards[index]);
+  by("results").hidden = !order.length;
+  const best = order.map((index) => cards[shown.indexOf(index)]);
   move(cards, () => list.replaceChildren(...best.map(({ element }) => element)));
   const moved = order.filter((index, place) => index !== place).length;
-  by("status").textContent = [
-    `${order.length} passages scored, ${moved} of them moved.`,
+  const left = passages.length - order.length;
+  const facts = [
+    `${plural(passages.length, "passage")} scored, ${left ? `${left} left out, ` : ""}${moved} moved.`,
     weight && `The first stage has a weight of ${weight}, the model ${Number((1 - weight).toFixed(4))}.`,
     type && `Query type: ${type}.`,
-    ...warnings,
   ].filter(Boolean).join(" ");
+  by("status").replaceChildren(paragraph(facts), ...warnings.map((warning) => paragraph(inPageWords(warning), "warning")));
   by("results-title").focus({ preventScroll: true });
-  by("results").scrollIntoView({ block: "start", behavior: prefersReducedMotion() ? "auto" : "smooth" });
+  by("status").scrollIntoView({ block: "start", behavior: prefersReducedMotion() ? "auto" : "smooth" });
   prefetch(best.slice(0, PREFETCHED), signal);
+}
+
+function paragraph(text, name = "") {
+  const element = document.createElement("p");
+  element.textContent = text;
+  element.className = name;
+  return element;
+}
+
+// The server counts documents from 0, as its results do; the page counts passages from 1.
+const POSITIONS = /^documents ([\d, ]*\d)/;
+
+function inPageWords(warning) {
+  return warning.replace(POSITIONS, (_, places) => {
+    const numbers = places.split(", ").map((place) => Number(place) + 1);
+    return `${numbers.length === 1 ? "Passage" : "Passages"} ${numbers.join(", ")}`;
+  });
+}
+
+function unreadEnds(warnings) {
+  return new Set(warnings.flatMap((warning) => warning.match(POSITIONS)?.[1].split(", ").map(Number) ?? []));
 }
 
 function card(request, passage, before, place, type) {
@@ -152,7 +206,7 @@ function card(request, passage, before, place, type) {
   part("logit").textContent = `logit ${number(passage.logit)}`;
   part("first").textContent = passage.first_stage_score === undefined
     ? "" : `first stage ${number(passage.first_stage_score)}`;
-  part("text").append(matched(passage.text, request.query));
+  part("text").append(matched(passage.text, request.weights));
   let fetched;
   // Fetched once, by prefetching or by a click; fetched again after a failure.
   const why = (signal) => (fetched ??= fetchExplanation(request, passage, type, part("text"), signal).catch((error) => {
@@ -164,9 +218,9 @@ function card(request, passage, before, place, type) {
   return { element, why };
 }
 
-async function fetchExplanation({ query }, { text }, query_type, place, signal) {
+async function fetchExplanation({ query, weights }, { text }, query_type, place, signal) {
   const why = await post("explain", { query, document: text, query_type }, signal);
-  place.replaceChildren(explained(text, why));
+  place.replaceChildren(explained(text, why, weights));
   return why;
 }
 

@@ -1,15 +1,26 @@
-"""The rerank API of Cohere v1, Jina, vLLM and Infinity: POST /v1/rerank, and POST /rerank with `documents`."""
+"""The rerank API of Cohere v1, Jina and vLLM: POST /v1/rerank; and that of Infinity: POST /rerank with `documents`."""
 
 import time
 import uuid
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from rayrank.serve.protocols.problems import Problem, SharedError
 from rayrank.serve.protocols.route import Service, Serving, documented, guarded
-from rayrank.serve.protocols.wire import FirstStageFields, Query, Usage, Window, Wire, cut_warnings, scores_of, usage_of
-from rayrank.serve.records import Answer
+from rayrank.serve.protocols.wire import (
+    FirstStageFields,
+    Query,
+    Usage,
+    Whole,
+    Window,
+    Wire,
+    scores_of,
+    usage_of,
+    warnings_of,
+)  # fmt: skip
+from rayrank.serve.records import Answer, Ask
 
 DOCUMENTS_PER_UNIT = 100
 """Documents of one billed search unit at Cohere."""
@@ -35,13 +46,18 @@ class DocumentsRequest(FirstStageFields):
     query: Query
     documents: Documents
     model: str | None = Field(default=None, description="ignored: this server has one model")
-    top_n: int | None = Field(default=None, ge=0, description="number of results; all if 0 or left out")
+    top_n: Whole | None = Field(default=None, ge=0, description="number of results; all if 0 or left out")
     rank_fields: list[str] | None = Field(
         default=None, max_length=100, description="fields of a document that the model reads; `text` if left out"
     )
-    return_documents: bool | None = Field(
-        default=None, description="whether results contain their `document`; if left out, true except for /v2/rerank"
+    return_documents: bool | None = Field(default=None, description="whether results contain their `document`")
+    max_tokens_per_doc: Whole | None = Field(
+        default=None, ge=1, description="word pieces that are read of each document; the rest of it is left out"
     )
+
+    def ask_documents(self) -> Ask:
+        """Return the request to the model."""
+        return self.ask(self.query, self.texts(), "documents", self.max_tokens_per_doc)
 
     def texts(self) -> list[str]:
         """Return the text that the model reads of each document."""
@@ -69,7 +85,7 @@ class Result(BaseModel):
     index: int
     relevance_score: float
     id: str | int | None = None
-    document: dict[str, Any] | None = None
+    document: dict[str, Any] | str | None = None
     window: Window | None = None
 
 
@@ -96,23 +112,21 @@ class DocumentsAnswer(BaseModel):
     partial: bool = Field(description="whether the deadline passed before all documents were scored")
 
 
-def results_of(request: DocumentsRequest, answer: Answer, with_documents: bool) -> list[Result]:
-    """Return the best `top_n` documents as results."""
-    scores = scores_of(answer, request.raw_scores)
-    return [
-        _result(request.documents[place], place, score, with_documents, Window.of(answer, place))
-        for place, score in scores[: request.top_n or None]
-    ]
+def results_of(request: DocumentsRequest, answer: Answer, texts: Sequence[str] | None = None) -> list[Result]:
+    """Return the best `top_n` documents as results; `texts` are shown instead of the documents, as Infinity does."""
+    results = []
+    for place, score in scores_of(answer, request.as_logits)[: request.top_n or None]:
+        document, shown = request.documents[place], None
+        if request.return_documents:
+            shown = _object(document) if texts is None else texts[place]
+        name = None if isinstance(document, str) else document.id
+        window = Window.of(answer, place)
+        results.append(Result(index=place, relevance_score=score, id=name, document=shown, window=window))
+    return results
 
 
-def _result(
-    document: str | Document, place: int, score: float, with_document: bool, window: Window | None
-) -> Result:  # fmt: skip
-    if isinstance(document, str):
-        shown = {"text": document} if with_document else None
-        return Result(index=place, relevance_score=score, document=shown, window=window)
-    shown = document.model_dump(exclude_unset=True) if with_document else None
-    return Result(index=place, relevance_score=score, id=document.id, document=shown, window=window)
+def _object(document: str | Document) -> dict[str, Any]:
+    return {"text": document} if isinstance(document, str) else document.model_dump(exclude_unset=True)
 
 
 def meta_of(request: DocumentsRequest, answer: Answer, version: str) -> Meta:
@@ -120,16 +134,17 @@ def meta_of(request: DocumentsRequest, answer: Answer, version: str) -> Meta:
     units = -(-len(request.documents) // DOCUMENTS_PER_UNIT)
     return Meta(
         api_version={"version": version}, billed_units={"search_units": units},
-        tokens={"input_tokens": answer.num_tokens}, warnings=cut_warnings(answer.cut, "documents"),
+        tokens={"input_tokens": answer.num_tokens}, warnings=warnings_of(answer, "documents"),
     )  # fmt: skip
 
 
-async def rerank_documents(request: DocumentsRequest, service: Service) -> DocumentsAnswer:
-    """Re-rank documents, and return the union of the fields that these servers send."""
-    answer = await service.rerank(request.ask(request.query, request.texts(), "documents"))
+async def rerank_documents(request: DocumentsRequest, service: Service, as_texts: bool) -> DocumentsAnswer:
+    """Re-rank documents, and return the fields that all these servers send, with documents as objects or texts."""
+    ask = request.ask_documents()
+    answer = await service.rerank(ask)
     return DocumentsAnswer(
         id=str(uuid.uuid4()), created=int(time.time()), model=answer.model,
-        results=results_of(request, answer, request.return_documents is not False), usage=usage_of(answer.num_tokens),
+        results=results_of(request, answer, ask.passages if as_texts else None), usage=usage_of(answer.num_tokens),
         meta=meta_of(request, answer, "1"), query_type=answer.query_type, partial=answer.partial,
     )  # fmt: skip
 
@@ -139,5 +154,5 @@ router = guarded(lambda body: SharedError, documented(SharedError))
 
 @router.post("/v1/rerank", response_model_exclude_none=True, tags=["Re-ranking"])
 async def rerank(request: DocumentsRequest, service: Serving) -> DocumentsAnswer:
-    """Re-rank documents (Cohere v1, Jina, vLLM, Infinity). Results contain their documents by default."""
-    return await rerank_documents(request, service)
+    """Re-rank documents (Cohere v1, Jina, vLLM). Results contain their documents only if `return_documents` is true."""
+    return await rerank_documents(request, service, as_texts=False)

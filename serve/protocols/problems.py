@@ -8,6 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 
 from rayrank.core.errors import RayrankError
+from rayrank.serve.protocols.words import sentence
 from rayrank.serve.records import Overloaded, Unready
 
 Kind = Literal[
@@ -111,15 +112,18 @@ class DetailError(ErrorBody):
 
 
 class SharedError(ErrorBody):
-    """Errors of /v1/rerank, which has clients of Cohere, vLLM, Infinity and Jina: the fields of all of them."""
+    """Errors where clients of Cohere, vLLM, Infinity and Jina send documents: the fields of all of them."""
 
     message: str
     id: str
     error: ErrorDetail
+    detail: str
+    """Read by clients of Jina."""
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
-        return cls(message=problem.message, id=str(uuid.uuid4()), error=_detail(problem))
+        message = problem.message
+        return cls(message=message, id=str(uuid.uuid4()), error=_detail(problem), detail=message)
 
 
 def problem_of(error: Exception) -> Problem:
@@ -151,7 +155,6 @@ def _invalid(problems: Sequence[dict[str, Any]]) -> Problem:
     problem = max(problems, key=lambda each: (len(each["loc"]), not each["type"].endswith("_type")))
     parts = [str(part) for part in problem["loc"] if part not in _NOT_FIELDS]
     field = ".".join(part for part in parts if part.isdecimal() or (part.isidentifier() and part.islower()))
-    reason = problem["msg"].removeprefix("Value error, ")
     short = problem["type"] in ("too_short", "string_too_short")
     kind: Kind = "empty" if short else "invalid"
-    return Problem(kind, f"{field or 'the body'}: {reason[0].lower()}{reason[1:]}.", field or None)
+    return Problem(kind, sentence(field, problem), field or None)

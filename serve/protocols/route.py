@@ -1,7 +1,6 @@
 """Routes that check the API key, the limits and the JSON of a request before they handle it, and format its errors."""
 
 import logging
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.requests import ClientDisconnect
 
+from rayrank.serve.access import count_documents
 from rayrank.serve.config import ServeConfig
 from rayrank.serve.limits import check_key, check_lists, read_json
 from rayrank.serve.metrics import Metrics
@@ -54,6 +54,7 @@ class Service:
         """Return the model's answer, and count it in the metrics."""
         answer = await self.backend.rerank(ask)
         self.metrics.answer(answer)
+        count_documents(len(ask.passages))
         return answer
 
 
@@ -86,11 +87,10 @@ def guarded(error_format: ErrorFormat, statuses: dict[int | str, Any], needs_key
         """A route that checks the key before it reads the body."""
 
         def get_route_handler(self) -> Handler:
-            handle, path, has_body = super().get_route_handler(), self.path, "POST" in (self.methods or ())
+            handle, has_body = super().get_route_handler(), "POST" in (self.methods or ())
 
             async def guard(request: Request) -> Response:
-                started, value = time.perf_counter(), None
-                service = await _service(request)
+                service, value = await _service(request), None
                 limits = service.config.limits
                 try:
                     if needs_key:
@@ -99,13 +99,11 @@ def guarded(error_format: ErrorFormat, statuses: dict[int | str, Any], needs_key
                         value = await read_json(request, limits.body_bytes)
                         check_lists(value, limits.documents)
                         request = ReadRequest(request, value)
-                    response = await handle(request)
+                    return await handle(request)
                 except ClientDisconnect:
-                    response = Response(status_code=499)
+                    return Response(status_code=499)
                 except Exception as error:
-                    response = refusal(error, error_format(value))
-                service.metrics.request(path, response.status_code, time.perf_counter() - started)
-                return response
+                    return refusal(error, error_format(value))
 
             return guard
 

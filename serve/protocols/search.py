@@ -8,18 +8,18 @@ from pydantic import BaseModel, Field
 
 from rayrank.serve.protocols.problems import DetailError, Problem
 from rayrank.serve.protocols.route import BODY_STATUSES, Serving, documented, guarded
-from rayrank.serve.protocols.wire import OwnFields, Query, Window, Wire, cut_warnings, scores_of
+from rayrank.serve.protocols.wire import Query, RankingFields, Whole, Window, Wire, scores_of, warnings_of
 from rayrank.serve.records import Ask
 
 
-class SearchRequest(OwnFields):
+class SearchRequest(RankingFields):
     """A query to the index of this server."""
 
     query: Query
-    depth: int | None = Field(
+    depth: Whole | None = Field(
         default=None, ge=1, description="number of passages to retrieve; search.depth if left out"
     )
-    top_n: int | None = Field(default=None, ge=0, description="number of results; all if 0 or left out")
+    top_n: Whole | None = Field(default=None, ge=0, description="number of results; all if 0 or left out")
     first_stage_weight: float | None = Field(
         default=None,
         ge=0,
@@ -57,11 +57,10 @@ class ExplainRequest(Wire):
     query_type: str | None = None
 
 
-router = guarded(lambda body: DetailError, documented(DetailError))
-search_router = guarded(lambda body: DetailError, documented(DetailError, (*BODY_STATUSES, 404)))
+router = guarded(lambda body: DetailError, documented(DetailError, (*BODY_STATUSES, 404)))
 
 
-@search_router.post("/search", response_model_exclude_none=True, tags=["Search"])
+@router.post("/search", response_model_exclude_none=True, tags=["Search"])
 async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
     """Retrieve passages with the first stage and re-rank them."""
     settings = service.config.search
@@ -86,6 +85,7 @@ async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
     ask = Ask(
         request.query, [hit.text for hit in hits], request.query_type, [hit.score for hit in hits],
         request.first_stage_weight, request.deadline_ms, began,
+        min_relevance=request.min_relevance, min_precision=request.min_precision,
     )  # fmt: skip
     answer = await service.rerank(ask)
     results = [
@@ -94,15 +94,17 @@ async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
             first_stage_score=hits[place].score, first_stage_rank=place + 1,
             window=Window.of(answer, place),
         )
-        for place, score in scores_of(answer, request.raw_scores)[: request.top_n or None]
+        for place, score in scores_of(answer, request.as_logits)[: request.top_n or None]
     ]  # fmt: skip
     return SearchAnswer(
         model=answer.model, results=results, query_type=answer.query_type,
-        warnings=cut_warnings(answer.cut, "hits"), partial=answer.partial,
+        warnings=warnings_of(answer, "hits"), partial=answer.partial,
     )  # fmt: skip
 
 
 @router.post("/explain", tags=["Search"])
 async def explain(request: ExplainRequest, service: Serving) -> dict[str, Any]:
     """Explain a passage's score: its pieces, words, exact matches and attention, and the score without each word."""
+    if not service.config.http.explain:
+        raise Problem("missing", "This server does not explain scores: start it with http.explain=true.")
     return await service.backend.explain(request.query, request.document, request.query_type)

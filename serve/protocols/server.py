@@ -11,9 +11,10 @@ from fastapi import Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
-from rayrank.serve.protocols.problems import DetailError
+from rayrank.serve.protocols.inputs import LABEL
+from rayrank.serve.protocols.problems import DetailError, Problem
 from rayrank.serve.protocols.route import Serving, documented, guarded
-from rayrank.serve.records import Overloaded
+from rayrank.serve.records import Info, Overloaded
 
 
 class Health(BaseModel):
@@ -39,13 +40,47 @@ class Models(BaseModel):
     data: list[Model]
 
 
+class InfinityModel(Model):
+    """A model in the format of Infinity's model list."""
+
+    stats: dict[str, int] = {}
+    backend: str
+    capabilities: list[str] = ["rerank"]
+
+
+class InfinityModels(Models):
+    """A list of the one model, as Infinity sends it."""
+
+    data: list[InfinityModel]  # type: ignore[assignment]
+
+
+class Labels(BaseModel):
+    """The classes of a re-ranker at text-embeddings-inference: there is one."""
+
+    id2label: dict[str, str] = {"0": LABEL}
+    label2id: dict[str, int] = {LABEL: 0}
+
+
+class ModelType(BaseModel):
+    """The kind of a model at text-embeddings-inference."""
+
+    reranker: Labels = Labels()
+
+
 class InfoAnswer(BaseModel):
     """Facts about the model; the first fields have the names that text-embeddings-inference uses."""
 
     model_id: str
+    model_sha: str | None = None
+    model_dtype: str
+    model_type: ModelType = ModelType()
+    max_concurrent_requests: int
     max_input_length: int
+    max_batch_tokens: int
+    max_batch_requests: int | None = None
     max_client_batch_size: int
     auto_truncate: bool = True
+    tokenization_workers: int
     version: str
     backend: str
     device: str
@@ -53,8 +88,12 @@ class InfoAnswer(BaseModel):
     strm: str
     first_stage_weight: float
     calibration: dict[str, Any] | None
+    precision: dict[str, Any] | None
+    """For each wanted precision the threshold of `min_precision`, and what was measured at it."""
     search: bool
     """Whether POST /search is available."""
+    explain: bool
+    """Whether POST /explain is available."""
 
 
 BUSY_S = 3.0
@@ -62,14 +101,10 @@ BUSY_S = 3.0
 
 open_router = guarded(lambda body: DetailError, documented(DetailError, (500, 503)), needs_key=False)
 router = guarded(lambda body: DetailError, documented(DetailError, (401, 429, 500, 503)))
+named_router = guarded(lambda body: DetailError, documented(DetailError, (401, 404, 429, 500, 503)))
 
 
 @open_router.get("/health", tags=["Server"])
-async def health() -> Health:
-    """Return 200 if this process answers."""
-    return Health()
-
-
 @open_router.get("/ready", tags=["Server"])
 async def ready(service: Serving) -> Health:
     """Return 200 if a model is ready, 503 otherwise."""
@@ -85,19 +120,41 @@ async def info(service: Serving) -> InfoAnswer:
     """Describe the model."""
     facts, config = asdict(await service.backend.info()), service.config
     return InfoAnswer(
-        model_id=facts.pop("model"), max_input_length=facts.pop("length"),
-        max_client_batch_size=config.limits.documents, search=bool(config.search.run), **facts,
+        model_id=facts.pop("model"), max_input_length=facts.pop("length"), model_dtype=facts.pop("dtype"),
+        max_batch_tokens=facts.pop("batch_tokens"), tokenization_workers=facts.pop("tokenisers"),
+        max_concurrent_requests=config.scaling.queued, max_client_batch_size=config.limits.documents,
+        search=bool(config.search.run), explain=config.http.explain, **facts,
     )  # fmt: skip
+
+
+@router.get("/models", tags=["Server"])
+async def infinity_models(service: Serving) -> InfinityModels:
+    """List the model in the format of Infinity's API."""
+    facts = await service.backend.info()
+    return InfinityModels(data=[InfinityModel(**_model(facts), backend=facts.backend)])
 
 
 @router.get("/v1/models", tags=["Server"])
 async def models(service: Serving) -> Models:
     """List the model in the format of OpenAI's API."""
+    return Models(data=[Model(**_model(await service.backend.info()))])
+
+
+@named_router.get("/v1/models/{name:path}", tags=["Server"])
+async def model(name: str, service: Serving) -> Model:
+    """Describe the model in the format of OpenAI's API, if it has this name."""
     facts = await service.backend.info()
-    return Models(data=[Model(id=facts.model, created=int(time.time()), max_model_len=facts.length)])
+    if name != facts.model:
+        raise Problem("missing", f"There is no model {name}: this server has {facts.model}.", "model")
+    return Model(**_model(facts))
+
+
+def _model(facts: Info) -> dict[str, Any]:
+    return {"id": facts.model, "created": int(time.time()), "max_model_len": facts.length}
 
 
 @router.get("/metrics", tags=["Server"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def metrics(service: Serving) -> Response:
-    """Return Prometheus metrics: requests, seconds per phase, pairs and word pieces."""
-    return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    """Return Prometheus metrics of the whole endpoint: all replicas of the ingress and of the model added up."""
+    ingresses, loads = await asyncio.gather(service.backend.ingresses(), service.backend.loads())
+    return Response(service.metrics.text(ingresses, loads), media_type=CONTENT_TYPE_LATEST)

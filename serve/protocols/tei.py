@@ -1,5 +1,6 @@
-"""The API of text-embeddings-inference: POST /rerank with `texts`, and /similarity for huggingface_hub's client."""
+"""The API of text-embeddings-inference: POST /rerank with `texts`; with `documents`, the path has Infinity's API."""
 
+import json
 import time
 from typing import Annotated, Any, Literal
 
@@ -9,7 +10,7 @@ from pydantic import BaseModel, Discriminator, Field, Tag
 from rayrank.serve.protocols.documents import DocumentsAnswer, DocumentsRequest, rerank_documents
 from rayrank.serve.protocols.problems import ErrorBody, Problem, SharedError, TeiError
 from rayrank.serve.protocols.route import BODY_STATUSES, Service, Serving, documented, guarded
-from rayrank.serve.protocols.wire import FirstStageFields, Query, Texts, Wire, scores_of
+from rayrank.serve.protocols.wire import FirstStageFields, Query, Texts, scores_of
 from rayrank.serve.records import Answer, Ask
 
 MAX_LISTED = 50
@@ -39,81 +40,59 @@ class TeiRank(BaseModel):
     text: str | None = None
 
 
-def _form(body: Any) -> str:
+def form_of(body: Any) -> str:
+    """Return the tag of the form of a body, parsed or not."""
     texts = "texts" in body if isinstance(body, dict) else isinstance(body, TeiRequest)
     return "tei-form" if texts else "documents-form"
 
 
-def _errors(body: Any) -> type[ErrorBody]:
-    return TeiError if body is None or _form(body) == "tei-form" else SharedError
+def errors_of(body: Any) -> type[ErrorBody]:
+    """Return the error format of a body's form; without a body, that of text-embeddings-inference."""
+    return TeiError if body is None or form_of(body) == "tei-form" else SharedError
 
 
 RerankRequest = Annotated[
-    Annotated[TeiRequest, Tag("tei-form")] | Annotated[DocumentsRequest, Tag("documents-form")], Discriminator(_form)
+    Annotated[TeiRequest, Tag("tei-form")] | Annotated[DocumentsRequest, Tag("documents-form")], Discriminator(form_of)
 ]
 
-router = guarded(_errors, documented(TeiError | SharedError, (*BODY_STATUSES, 424)))
-similarity_router = guarded(lambda body: TeiError, documented(TeiError, (*BODY_STATUSES, 424)))
+router = guarded(errors_of, documented(TeiError | SharedError, (*BODY_STATUSES, 424)))
 
 
 @router.post("/rerank", response_model_exclude_none=True, tags=["Re-ranking"])
 async def rerank(
     request: RerankRequest, response: Response, service: Serving
 ) -> list[TeiRank] | DocumentsAnswer:  # fmt: skip
-    """Re-rank `texts` as text-embeddings-inference does, or `documents` as /v1/rerank does."""
+    """Re-rank `texts` as text-embeddings-inference does, or `documents` as Infinity does, whose results hold texts."""
+    return await rerank_either(request, response, service)
+
+
+async def rerank_either(
+    request: TeiRequest | DocumentsRequest, response: Response, service: Service
+) -> list[TeiRank] | DocumentsAnswer:
+    """Re-rank in the form of the request."""
     if isinstance(request, DocumentsRequest):
-        return await rerank_documents(request, service)
+        return await rerank_documents(request, service, as_texts=True)
     started = time.perf_counter()
     ask = request.ask(request.query, request.texts, "texts")
     fix = None if request.truncate is not False else "set truncate to true to truncate it"
     if request.truncation_direction.lower() == "left":
         fix = "only its end can be truncated, so set truncation_direction to right"
-    answer = await _answer(ask, fix, "texts", response, service, started)
+    answer = await unabridged(ask, fix, "texts", response, service, started)
     texts = request.texts if request.return_text else None
     return [
         TeiRank(index=place, score=score, text=texts[place] if texts else None)
-        for place, score in scores_of(answer, request.raw_scores)
+        for place, score in scores_of(answer, request.as_logits)
     ]
 
 
-class Sentences(Wire):
-    """A sentence and the sentences to compare it with."""
-
-    source_sentence: Query
-    sentences: Texts
-
-
-class SimilarityParameters(Wire):
-    """Options of a comparison."""
-
-    truncate: bool | None = True
-
-
-class SimilarityRequest(Wire):
-    """The request of huggingface_hub's `InferenceClient.sentence_similarity`."""
-
-    inputs: Sentences
-    parameters: SimilarityParameters | None = None
-
-
-@similarity_router.post("/similarity", tags=["Re-ranking"])
-async def similarity(request: SimilarityRequest, response: Response, service: Serving) -> list[float]:
-    """Return the probability that each sentence answers the source sentence, in the order of the request."""
-    started, inputs = time.perf_counter(), request.inputs
-    truncate = request.parameters is None or request.parameters.truncate is not False
-    fix = None if truncate else "set truncate to true to truncate it"
-    ask = Ask(inputs.source_sentence, inputs.sentences)
-    answer = await _answer(ask, fix, "inputs.sentences", response, service, started)
-    return [value or 0.0 for value in answer.probabilities]
-
-
-async def _answer(
-    ask: Ask, fix: str | None, field: str, response: Response, service: Service, started: float
-) -> Answer:
+async def unabridged(
+    ask: Ask, fix: str | None, field: str, response: Response, service: Service, started: float,
+    query_field: str = "query",
+) -> Answer:  # fmt: skip
     """Return the model's answer. If texts must not be truncated, `fix` is the advice in the error for a long text."""
     answer = await service.rerank(ask)
-    if fix and answer.cut:
-        place = f"{field}.{answer.cut[0]}"
+    if fix and (answer.cut or answer.query_cut):
+        place = query_field if answer.query_cut else f"{field}.{answer.cut[0]}"
         raise Problem("too_many", f"{place}: longer than the model's maximum input; {fix}.", place)
     response.headers.update(_headers(ask, answer, time.perf_counter() - started))
     return answer
@@ -130,6 +109,11 @@ def _headers(ask: Ask, answer: Answer, seconds: float) -> dict[str, str]:
     if answer.cut:
         more = ["..."] if len(answer.cut) > MAX_LISTED else []
         headers["x-cut-texts"] = ",".join([*map(str, answer.cut[:MAX_LISTED]), *more])
+    if answer.query_cut:
+        headers["x-cut-query"] = "true"
+    if answer.warnings:
+        # JSON in ASCII, because a header takes neither line breaks nor every character of a request.
+        headers["x-warnings"] = json.dumps(answer.warnings)
     if answer.partial:
         headers["x-partial"] = "true"
     return headers

@@ -1,28 +1,34 @@
-"""vLLM's API to score pairs: POST /score."""
+"""vLLM's API to score pairs: POST /score and POST /v1/score."""
 
-import asyncio
 import time
 import uuid
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
+from rayrank.serve.protocols.pairs import score_pairs
 from rayrank.serve.protocols.problems import DetailError, Problem
-from rayrank.serve.protocols.route import Service, Serving, documented, guarded
+from rayrank.serve.protocols.route import Serving, documented, guarded
 from rayrank.serve.protocols.wire import OwnFields, Usage, cut_warnings, usage_of
-from rayrank.serve.records import Answer, Ask
 
 Side = Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)]
-MAX_CONCURRENT = 32
-"""Queries of one request that are sent to the model at the same time: all of them at once could fill its queue."""
-
 FIELD_PAIRS = (("queries", "documents"), ("text_1", "text_2"), ("data_1", "data_2"))
+QUERY_FIELDS = {documents: queries for queries, documents in FIELD_PAIRS}
+
+
+def _describe_pairs(schema: dict[str, Any]) -> None:
+    """Say in the OpenAPI document that one of the pairs of fields is needed."""
+    given = {"not": {"type": "null"}}
+    schema["anyOf"] = [{"required": [*pair], "properties": dict.fromkeys(pair, given)} for pair in FIELD_PAIRS]
+    schema["examples"] = [
+        {"queries": "how do whales breathe", "documents": ["Whales breathe air.", "Bread needs yeast."]}
+    ]
 
 
 class ScoreRequest(OwnFields):
     """One query and many documents, or as many queries as documents, under any of three pairs of names."""
 
+    model_config = ConfigDict(json_schema_extra=_describe_pairs)
     queries: Side | None = None
     documents: Side | None = None
     text_1: Side | None = None
@@ -73,46 +79,17 @@ router = guarded(lambda body: DetailError, documented(DetailError))
 
 
 @router.post("/score", response_model_exclude_none=True, tags=["Re-ranking"])
+@router.post("/v1/score", response_model_exclude_none=True, tags=["Re-ranking"])
 async def score(request: ScoreRequest, service: Serving) -> ScoreAnswer:
     """Score pairs of texts (vLLM)."""
     queries, documents, field = request.pairs()
-    rows: dict[str, list[int]] = {}
-    for row, query in enumerate(queries):
-        rows.setdefault(query, []).append(row)
-    asks = [_ask(request, query, [documents[row] for row in own]) for query, own in rows.items()]
-    answers = await _all(asks, service)
-    parts = list(zip(answers, rows.values(), strict=True))
+    scored = await score_pairs(service, queries, documents, request.query_type, request.deadline_ms)
+    values = scored.logits if request.as_logits else scored.probabilities
     return ScoreAnswer(
-        id=f"score-{uuid.uuid4().hex}", created=int(time.time()), model=answers[0].model,
-        data=sorted(_scores(parts, request.raw_scores), key=lambda each: each.index),
-        usage=usage_of(sum(answer.num_tokens for answer in answers)),
-        warnings=cut_warnings(sorted(own[place] for answer, own in parts for place in answer.cut), field),
-        partial=any(answer.partial for answer in answers),
+        id=f"score-{uuid.uuid4().hex}", created=int(time.time()), model=scored.model,
+        data=[Score(index=row, score=value) for row, value in enumerate(values) if value is not None],
+        usage=usage_of(scored.num_tokens), partial=scored.partial,
+        warnings=[
+            *cut_warnings(scored.queries_cut, QUERY_FIELDS[field]), *cut_warnings(scored.cut, field), *scored.warnings
+        ] or None,
     )  # fmt: skip
-
-
-def _ask(request: ScoreRequest, query: str, passages: list[str]) -> Ask:
-    return Ask(query, passages, request.query_type, deadline_ms=request.deadline_ms)
-
-
-async def _all(asks: list[Ask], service: Service) -> list[Answer]:
-    free = asyncio.Semaphore(MAX_CONCURRENT)
-
-    async def answer(ask: Ask) -> Answer:
-        async with free:
-            return await service.rerank(ask)
-
-    try:
-        # In a task group, the first failure cancels the other requests, which then leave the queue.
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(answer(ask)) for ask in asks]
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    return [task.result() for task in tasks]
-
-
-def _scores(parts: list[tuple[Answer, list[int]]], raw: bool | None) -> Iterator[Score]:
-    for answer, own in parts:
-        for place, value in enumerate(answer.logits if raw else answer.probabilities):
-            if value is not None:
-                yield Score(index=own[place], score=value)

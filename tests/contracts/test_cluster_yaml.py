@@ -71,7 +71,7 @@ def test_everything_the_install_reads_is_mounted_and_exists(written: dict[str, A
     for source in local:
         assert (ROOT / source).exists(), source
     # pip reads the project's own table, its readme and its packages from the mounted copy.
-    for name in ("pyproject.toml", "constraints.txt", "README.md", "platform"):
+    for name in ("pyproject.toml", "constraints.txt", "README.md", "platform", "jobs", "serve", "tune"):
         assert mounts[f"~/rayrank/{name}"] == f"./{name}"
 
 

@@ -21,9 +21,20 @@ from rayrank.bundle.export import Bundle, export, settings_of
 from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
+from rayrank.scores.precision import Level, PrecisionTable
 from rayrank.serve.app import build
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
+
+PRECISION = PrecisionTable(
+    num_queries=100,
+    levels=(
+        Level(wanted=0.5, logit=-100, probability=0, num_queries=100, precision=0.5, low=0.4, high=0.6),
+        Level(wanted=0.9, logit=100, probability=1, num_queries=50, precision=0.9, low=0.8, high=0.95),
+        Level(wanted=0.95, num_queries=7, reason="dev is too small"),
+    ),
+)
+"""Every score reaches the first threshold, and none the second."""
 
 
 def make_model(folder: Path, seed: int) -> Path:
@@ -32,7 +43,7 @@ def make_model(folder: Path, seed: int) -> Path:
     torch.manual_seed(seed)
     model = Reranker(load_encoder(EncoderConfig(layers=1), word_table(tokenizer), StrmConfig()), 1).eval()
     settings = settings_of(model, InputConfig(), QueryTypesConfig(), ["description", "location"], weight=0.5)
-    export(str(folder), Bundle(model, tokenizer, settings))
+    export(str(folder), Bundle(model, tokenizer, settings, precision=PRECISION))
     return folder
 
 

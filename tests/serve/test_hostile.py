@@ -1,5 +1,6 @@
 """Input that is meant to break the endpoint gets an error status, and the endpoint keeps working."""
 
+import gzip
 import json
 import os
 import socket
@@ -35,6 +36,15 @@ def test_ten_megabytes_are_refused(server: str, route: str) -> None:
     assert requests.post(server + route, data=large, headers=JSON, timeout=60).status_code == 413
     chunks = (large[start : start + 65_536] for start in range(0, len(large), 65_536))
     assert requests.post(server + route, data=chunks, headers=JSON, timeout=60).status_code == 413
+
+
+def test_small_bodies_that_are_large_without_their_compression_are_refused(server: str) -> None:
+    bomb = gzip.compress(b" " * (300 << 20), 1)
+    assert len(bomb) < 2 << 20
+    headers, before = {**JSON, "content-encoding": "gzip"}, _memory()
+    for route in ROUTES:
+        assert requests.post(server + route, data=bomb, headers=headers, timeout=60).status_code == 413
+    assert _memory() - before < 100 << 20
 
 
 @pytest.mark.parametrize(("route", "status"), [("/rerank", 413), ("/v1/rerank", 422), ("/v2/rerank", 422)])

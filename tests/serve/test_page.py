@@ -150,6 +150,67 @@ def test_an_explanation_shows_words_pieces_and_attention_in_both_forms(page: Pag
     expect(card.locator(".attention .reading")).to_have_text(shown)
 
 
+def test_rare_words_of_the_query_are_marked_more_strongly_than_frequent_ones(page: Page) -> None:
+    ask(page, "is the bogue a fish", ["A bogue is a fish.", "The cod is a fish.", "The hake is a fish."])
+
+    marks = page.locator(".card", has_text="bogue").locator("mark.exact")
+    strength = marks.evaluate_all(
+        "marks => marks.map(mark => [mark.textContent, +mark.style.getPropertyValue('--rarity')])"
+    )
+    found = dict(strength)
+    assert found["bogue"] == 1
+    assert found["is"] == found["a"] == 0.15 < found["fish"] < 0.5
+
+
+def test_lines_that_would_be_one_passage_are_pointed_out_and_can_be_separated(page: Page) -> None:
+    page.get_by_label("Passages, in any order").fill("Bread is baked.\nA bogue is a fish.\n")
+    expect(page.locator("#count")).to_have_text("These 2 lines are one passage, because no empty line separates them.")
+
+    page.get_by_role("button", name="Make each line a passage").click()
+
+    expect(page.locator("#count")).to_have_text("2 passages")
+    expect(page.get_by_role("button", name="Make each line a passage")).to_be_hidden()
+    expect(page.get_by_label("Passages, in any order")).to_have_value("Bread is baked.\n\nA bogue is a fish.")
+
+
+def test_a_passage_that_is_not_read_to_its_end_is_named_and_marked_where_reading_stopped(page: Page) -> None:
+    expect(page.get_by_text("Sorts passages by how well they answer a query.")).to_be_visible()
+    expect(page.locator("#model")).to_contain_text("word pieces")
+    ask(page, passages=["A bogue is a fish. " * 60, *PASSAGES])
+
+    status, card = page.get_by_role("status").first, page.locator(".card", has_text="fish. A bogue")
+    expect(status).to_be_in_viewport()
+    expect(status).to_contain_text("5 passages scored")
+    expect(status.locator(".warning")).to_have_text(
+        "Passage 1: longer than what the model reads; the ends were not read."
+    )
+    expect(card.locator(".unread-end")).to_be_visible()
+    card.get_by_role("button", name="Explain").click()
+    expect(card.locator(".stop")).to_have_text("the model stopped reading here")
+    expect(card.locator(".unread")).to_contain_text("A bogue is a fish.")
+    # The picture of so many words is cut by its frame, which the page says.
+    frame = card.locator(".frame")
+    expect(card.locator(".more")).to_contain_text("goes on below")
+    card.get_by_role("button", name="Show the whole picture").click()
+    expect(card.locator(".more")).to_be_hidden()
+    assert frame.evaluate("frame => frame.scrollHeight <= frame.clientHeight + 1")
+
+
+def test_passages_below_the_wanted_precision_are_left_out_with_a_sentence(page: Page) -> None:
+    page.get_by_text("How sure is this model?").click()
+    expect(page.locator("#about tbody tr")).to_have_count(3)
+    expect(page.locator("#about tbody")).to_contain_text("90 %")
+    expect(page.locator("#about tbody")).to_contain_text("dev is too small")
+
+    page.get_by_label("Show", exact=True).select_option("only those right in 50 % of the cases")
+    ask(page)
+    page.get_by_label("Show", exact=True).select_option("only those right in 90 % of the cases")
+    page.get_by_role("button", name="Re-rank").click()
+
+    expect(page.locator("#status .warning")).to_contain_text("No result: no passage reaches min_precision=0.9")
+    expect(page.locator(".card")).to_have_count(0)
+
+
 def test_an_empty_query_is_reported_until_it_is_typed(page: Page) -> None:
     page.get_by_role("button", name="Re-rank").click()
     expect(page.get_by_role("alert")).to_have_text("The query is empty. Type a question or some keywords.")
@@ -274,3 +335,15 @@ def test_cards_are_animated_unless_the_user_prefers_reduced_motion(browser: Brow
         ask(page)
         assert bool(page.evaluate("window.moved")) == moving
         context.close()
+
+
+def test_the_page_of_the_routes_describes_and_tries_each_of_them(browser: Browser, server: str) -> None:
+    paths = httpx.get(f"{server}/openapi.json").json()["paths"]
+    with opened(browser, server) as page:
+        page.goto(f"{server}/docs")
+        expect(page.locator("details.route")).to_have_count(sum(len(methods) for methods in paths.values()))
+        for path, found in (("/v1/rerank", '"relevance_score"'), ("/score", '"score"'), ("/predict", '"LABEL_0"')):
+            route = page.locator(f'[id="POST{path}"]')
+            route.locator("summary").click()
+            route.get_by_role("button", name="Send").click()
+            expect(route.locator("pre")).to_contain_text(found)

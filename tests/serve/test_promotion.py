@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import yaml
 
+from rayrank.bundle.dev_sample import JudgedQuery
 from rayrank.bundle.export import export, load
 from rayrank.bundle.golden import GoldenPair
 from rayrank.bundle.text_scorer import score
@@ -60,7 +61,7 @@ def wanted(folder: Path) -> np.ndarray:
     return score(load(str(folder)), QUERIES[:1] * 8, PASSAGES, ["location"] * 8)
 
 
-def golden_model(folder: Path, seed: int) -> Path:
+def golden_model(folder: Path, seed: int, dev: tuple[JudgedQuery, ...] = ()) -> Path:
     """Export a model with random weights and golden pairs."""
     plain = load(str(make_model(folder.with_name(f"{folder.name}-plain"), seed)))
     queries, passages, types = QUERIES * 8, np.repeat(PASSAGES, 3).tolist(), ["location"] * 24
@@ -70,7 +71,7 @@ def golden_model(folder: Path, seed: int) -> Path:
         GoldenPair(query=queries[row], query_type="location", passage=passages[row], score=scores[row]) for row in order
     ]
     settings = plain.settings.model_copy(update={"first_stage_weight": seed / 4})
-    export(str(folder), replace(plain, settings=settings, golden=tuple(pairs)))
+    export(str(folder), replace(plain, settings=settings, golden=tuple(pairs), dev=dev))
     return folder
 
 
@@ -78,7 +79,13 @@ def golden_model(folder: Path, seed: int) -> Path:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     subprocess.run([BIN / "ray", "get-auth-token", "--generate"], env=environment(), check=True, capture_output=True)
     models = tmp_path_factory.mktemp("models")
-    old, new = (golden_model(models / name, seed) for seed, name in enumerate(("old", "new")))
+    old = golden_model(models / "old", 0)
+    best = int(np.argmax(wanted(old)))
+    judged = JudgedQuery(
+        query=QUERIES[0], query_type="location", documents=tuple(PASSAGES), first_stage_scores=(1.0,) * 8,
+        relevance=tuple(int(place == best) for place in range(8)),
+    )  # fmt: skip
+    new = golden_model(models / "new", 1, (judged,) * 20)
     dashboard, port = free_port(), free_port()
     # The path of a Unix socket is limited to about 100 characters, so pytest's folder is too long.
     with tempfile.TemporaryDirectory(prefix="ray") as folder:
@@ -114,11 +121,24 @@ def deploy(cluster: Cluster, port: int) -> None:
         time.sleep(0.5)
 
 
-def test_a_model_with_low_agreement_is_refused_and_the_live_one_is_kept(cluster: Cluster) -> None:
+def test_a_model_that_ranks_the_dev_queries_of_its_folder_worse_is_refused_and_the_live_one_is_kept(
+    cluster: Cluster,
+) -> None:
     done = cluster.promote("--model", str(cluster.new))
 
     assert done.returncode == 2
-    assert "is not promoted: Kendall's tau with the live model is" in done.stderr
+    assert "is not promoted: MRR@10 falls by" in done.stderr
+    assert np.allclose(cluster.scores(), wanted(cluster.old), atol=1e-4)
+
+
+def test_a_model_that_cannot_be_judged_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    shutil.copytree(cluster.new, tmp_path / "model")
+    (tmp_path / "model" / "dev.jsonl").unlink()
+
+    done = cluster.promote("--model", str(tmp_path / "model"))
+
+    assert done.returncode == 2
+    assert "is not promoted: its folder has no judged dev queries to compare it on; name some with" in done.stderr
     assert np.allclose(cluster.scores(), wanted(cluster.old), atol=1e-4)
 
 
@@ -149,10 +169,12 @@ def test_a_model_that_does_not_score_as_in_training_is_refused_even_with_force(
     assert np.allclose(cluster.scores(), wanted(cluster.old), atol=1e-4)
 
 
-def test_promotion_and_rollback_under_load_fail_no_request(cluster: Cluster) -> None:
+def test_promotion_and_rollback_under_load_fail_no_request(cluster: Cluster, tmp_path: Path) -> None:
     outcomes: list[httpx.Response | Exception] = []
+    unjudged = {"query": QUERIES[0], "query_type": "location", "documents": PASSAGES}
+    (tmp_path / "queries.jsonl").write_text(json.dumps(unjudged))
     with clients(f"{cluster.endpoint}/v1/rerank", REQUEST, outcomes):
-        there = cluster.promote("--model", str(cluster.new), "--force")
+        there = cluster.promote("--model", str(cluster.new), "--queries", str(tmp_path / "queries.jsonl"), "--force")
         new = cluster.scores()
         back = cluster.promote("--back")
         old = cluster.scores()

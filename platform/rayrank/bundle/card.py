@@ -15,6 +15,7 @@ from rayrank.measure.significance import Comparison, Interval
 from rayrank.reports.table import Row, metrics_table
 from rayrank.scores.calibration import Calibration
 from rayrank.scores.fusion import FUSION, Fusion
+from rayrank.scores.precision import PrecisionTable
 from rayrank.text.query_types import DEFAULT
 
 _PACKAGED = {MINILM: "sentence-transformers/all-MiniLM-L6-v2"}
@@ -27,6 +28,7 @@ def write_card(
     portable: bool,
     quantization: str = "",
     calibration: Calibration | None = None,
+    precision: PrecisionTable | None = None,
     fusion: Fusion | None = None,
 ) -> str:
     """Return the card as Markdown with YAML front matter; `quantization` is a sentence on the quantized model."""
@@ -39,6 +41,7 @@ def write_card(
         + _use(settings, portable)
         + (f"\n\n{quantization}." if quantization else "")
         + _use_calibration(calibration)
+        + _use_precision(precision)
         + _use_first_stage(origin, settings.first_stage_weight)
         + _use_fusion(fusion),
         "## Training\n\n" + _training(origin),
@@ -167,6 +170,25 @@ def _use_calibration(calibration: Calibration | None) -> str:
     )
 
 
+def _use_precision(table: PrecisionTable | None) -> str:
+    if table is None:
+        return ""
+    lines = [
+        f"| {level.wanted:g} | {level.probability:.3f} | {level.logit:.3f} | {level.num_queries:,} of "
+        f"{table.num_queries:,} | {level.precision:.3f} ({level.low:.3f} to {level.high:.3f}) |"
+        if level.logit is not None else f"| {level.wanted:g} | | | {level.num_queries:,} | {level.reason} |"
+        for level in table.levels
+    ]  # fmt: skip
+    return (
+        "\n\nThe endpoint's `min_precision` leaves out candidates below a threshold, so that the wanted share of the "
+        "others is relevant. The thresholds were chosen on dev; queries and precision were measured at the thresholds "
+        "of the other half of dev, with a 95 % interval. They hold for candidates like those of dev, whose queries all "
+        "have a relevant passage.\n\n"
+        "| wanted precision | probability | score | queries that keep a candidate | measured precision |\n"
+        "|---|---|---|---|---|\n" + "\n".join(lines)
+    )
+
+
 def _use_first_stage(origin: Provenance, weight: float) -> str:
     if not weight:
         return ""
@@ -209,7 +231,7 @@ def _training(origin: Provenance) -> str:
     ]
     for phase in origin.phases:
         chosen = ", ".join(
-            f"{name} {value}" for name, value in phase.settings.items() if value is not None and name != "enabled"
+            f"{name} {value}" for name, value in phase.settings.items() if value not in (None, "") and name != "enabled"
         )
         facts = phase.facts
         best = f"best dev {facts.get('dev_metric', phase.metric)} {facts['dev']:.4f}" if "dev" in facts else ""
@@ -220,7 +242,7 @@ def _training(origin: Provenance) -> str:
 
 def _evaluation(origin: Provenance) -> str:
     if not origin.evaluations:
-        return "This model has not been measured yet: run `python -m jobs.evaluate`."
+        return "This model has not been measured yet: run `rayrank evaluate`."
     tables = []
     for manifest in origin.evaluations:
         rows, baseline = [], manifest["baseline"]

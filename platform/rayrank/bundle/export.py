@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
+from rayrank.bundle.dev_sample import JudgedQuery, from_lines, to_lines
 from rayrank.bundle.golden import GOLDEN_PAIRS, GoldenPair
 from rayrank.bundle.sequence_classification import (
     from_sequence_classification,
@@ -36,6 +37,7 @@ from rayrank.models.query_typer import QueryTyper, load_typer
 from rayrank.models.reranker import RELEVANT, Reranker
 from rayrank.scores.calibration import Calibration
 from rayrank.scores.fusion import FUSION, Fusion
+from rayrank.scores.precision import PrecisionTable
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
 
@@ -44,9 +46,12 @@ if TYPE_CHECKING:
 
 SETTINGS, ENCODER_CONFIG, WEIGHTS, CARD = "rayrank.json", "config.json", "model.safetensors", "README.md"
 INT8, CALIBRATION, GOLDEN, QUERY_TYPER = "model-int8.onnx", "calibration.json", "golden.json", "query_typer"
+PRECISION, DEV = "precision.json", "dev.jsonl"
 """Optional files of a folder."""
 MODEL_TYPE = "rayrank"
 """The model type of folders that only `load` can open; no version of transformers knows it."""
+FORMAT = 1
+"""The number of a folder's layout, to be raised when an older rayrank would misread what `export` writes."""
 
 Content = TypeVar("Content")
 
@@ -54,7 +59,7 @@ Content = TypeVar("Content")
 class Settings(Section):
     """The settings that scoring as in training needs besides the weights."""
 
-    format: Literal[1] = 1
+    format: Literal[1] = FORMAT
     base: str
     """The encoder's model type in transformers, e.g. `bert`."""
     strm: StrmConfig
@@ -80,11 +85,14 @@ class Bundle:
     int8: bytes | None = None
     """The ONNX graph with int8 weights. If it is set, it scores instead of `model`; `load` sets it on request only."""
     calibration: Calibration | None = None
+    precision: PrecisionTable | None = None
     golden: tuple[GoldenPair, ...] = ()
-    fusion: Fusion | None = None
-    """How dev prefers to fuse the model's scores with other features; the endpoint does not apply it."""
+    dev: tuple[JudgedQuery, ...] = ()
+    """Judged queries of dev, on which a promotion compares two models."""
     query_typer: QueryTyper | None = None
     """Predicts the types of queries, for a model that was trained with its predictions."""
+    fusion: Fusion | None = None
+    """How dev prefers to fuse the model's scores with other features; the endpoint does not apply it."""
 
 
 def settings_of(
@@ -151,10 +159,14 @@ def _write(folder: Path, bundle: Bundle) -> None:
         (folder / INT8).write_bytes(bundle.int8)
     if bundle.calibration is not None:
         _dump(folder / CALIBRATION, bundle.calibration.model_dump(mode="json"))
+    if bundle.precision is not None:
+        _dump(folder / PRECISION, bundle.precision.model_dump(mode="json"))
     if bundle.golden:
         _dump(folder / GOLDEN, GOLDEN_PAIRS.dump_python(bundle.golden, mode="json"))
     if bundle.fusion is not None:
         _dump(folder / FUSION, bundle.fusion.model_dump(mode="json"))
+    if bundle.dev:
+        (folder / DEV).write_bytes(to_lines(bundle.dev))
     if bundle.query_typer is not None:
         bundle.query_typer.copy_to(str(folder))
 
@@ -194,7 +206,7 @@ def load(folder: str, backend: Backend = "torch") -> Bundle:
     path = Path(folder).expanduser()
     _check_folder(path, folder, backend)
     try:
-        settings = Settings.model_validate_json((path / SETTINGS).read_text(encoding="utf-8"))
+        settings = _read_settings(path / SETTINGS, folder)
         config = json.loads((path / ENCODER_CONFIG).read_text(encoding="utf-8"))
         weights = safetensors.torch.load((path / WEIGHTS).read_bytes())
         optional = _read_optional(path, backend)
@@ -224,14 +236,28 @@ def _check_folder(path: Path, folder: str, backend: Backend) -> None:
         )
 
 
+def _read_settings(file: Path, folder: str) -> Settings:
+    """Return the settings of a folder; one without a number was written before folders had numbers, in format 1."""
+    content = json.loads(file.read_text(encoding="utf-8"))
+    number = content.get("format") if isinstance(content, dict) else None
+    if isinstance(number, int) and number > FORMAT:
+        raise ConfigError(
+            f"{folder} has format {number}, and this version of rayrank reads formats up to {FORMAT}: install a newer "
+            f"rayrank, or export the model again with this version."
+        )
+    return Settings.model_validate_json(json.dumps(content))
+
+
 def _read_optional(folder: Path, backend: Backend) -> dict[str, Any]:
     """Return the fields of a Bundle whose files not every folder has."""
     return {
         "card": _read(folder / CARD, lambda content: content.decode(errors="replace")) or "",
         "int8": _read(folder / INT8, bytes) if backend == "onnx-int8" else None,
         "calibration": _read(folder / CALIBRATION, Calibration.model_validate_json),
+        "precision": _read(folder / PRECISION, PrecisionTable.model_validate_json),
         "golden": _read(folder / GOLDEN, GOLDEN_PAIRS.validate_json) or (),
         "fusion": _read(folder / FUSION, Fusion.model_validate_json),
+        "dev": _read(folder / DEV, from_lines) or (),
         "query_typer": _load_query_typer(folder),
     }
 

@@ -61,12 +61,12 @@ def gather(model: str, config: PipelineConfig, store: Store, license_name: str) 
         phases=[
             Phase(
                 name,
-                getattr(config, name).model_dump(mode="json"),
+                section.model_dump(mode="json", exclude=section.unused()),
                 found.manifest if found else {},
                 "negative loss" if name == "pretrain" else config.training.metric,
             )
             for name in phases
-            for found in [store.find(name, config)]
+            for section, found in [(getattr(config, name), store.find(name, config))]
         ],
         noise=config.noise.threshold if stage == "listwise" else 1.0,
         evaluations=[

@@ -177,7 +177,7 @@ class Store:
         artifact = self.find(name, config)
         if artifact is None:
             job = flow.describe(name, config).job
-            raise MissingArtifact(name.removeprefix(flow.RUN), job=f"python -m {job}")
+            raise MissingArtifact(name.removeprefix(flow.RUN), job=f"python -m rayrank.{job}")
         return artifact
 
     def finished(self, stage: str) -> Iterator[Artifact]:

@@ -46,14 +46,9 @@ def _of_query_types(config: PipelineConfig) -> tuple[str, ...]:
 
 def _of_listwise(config: PipelineConfig) -> tuple[str, ...]:
     start = ("pointwise",) if config.listwise.start == "pointwise" else _pretrained(config)
-    if config.noise.threshold == 1:  # keeps every candidate, so no scores are needed
-        return (*_learns_from(config), *start)
-    if config.noise.run in set(rankers(config)).difference(pair_rankers(config)):
-        raise ConfigError(
-            f"noise.run={config.noise.run} cannot be used: SDNet's scores are no probabilities; name another run, or "
-            f"set noise.threshold=1."
-        )
-    return (*_learns_from(config), *start, NOISE)
+    noise = (NOISE,) if config.noise.reads_scores else ()
+    teacher = (run_node(config.listwise.teacher, config, train=True),) if config.listwise.teacher else ()
+    return (*_learns_from(config), *start, *noise, *teacher)
 
 
 def _of_train_dense(config: PipelineConfig) -> tuple[str, ...]:
@@ -132,14 +127,14 @@ STAGES: dict[str, Stage] = {
         scores_pairs=True,
     ),
     "noise_report": Stage(
-        ("noise",), lambda config: (*_learns_from(config), NOISE), "jobs.filter_noise", 2, ignores=("noise.run",)
+        ("noise",), lambda config: (*_learns_from(config), NOISE), "jobs.filter_noise", 3, ignores=("noise.run",)
     ),
     "listwise": Stage(
         (*_MODEL, "listwise", "noise"),
         _of_listwise,
         "jobs.train_listwise",
         version=3,
-        ignores=("noise.run",),
+        ignores=("noise.run", "listwise.teacher"),
         scores_pairs=True,
     ),
     "sdnet": Stage(
@@ -206,6 +201,8 @@ def describe(name: str, config: PipelineConfig) -> Node:
 
 def _describe_run(name: str, train: bool, config: PipelineConfig) -> Node:
     name, settings, kind = run_named(name, config)
+    if train:
+        kind.check_train(name, settings)
     stages = (node(each, config) for each in kind.inputs(settings, config))
     needed = (*stages, *(run_node(each, config, train) for each in kind.reads(settings)))
     chosen = {**kind.key(settings, config), **({"split": "train"} if train else {})}

@@ -15,8 +15,13 @@ OF_TRAINED_DENSE = ("train_dense", "trained_embeddings")
 def check(config: PipelineConfig) -> None:
     """Raise ConfigError for an unknown run, an invalid run name or a cycle of dependencies."""
     known = ", ".join(config.runs)
-    for key, name in (("candidates.first_stage", config.candidates.first_stage), ("noise.run", config.noise.run)):
-        if name not in config.runs:
+    named = {
+        "candidates.first_stage": config.candidates.first_stage,
+        "noise.run": config.noise.run,
+        "listwise.teacher": config.listwise.teacher,
+    }
+    for key, name in named.items():
+        if name not in config.runs and (name or key != "listwise.teacher"):
             raise ConfigError(
                 f"{key}={name} cannot be used: there is no such run; choose one of {known} with --set {key}=..."
             )
@@ -33,6 +38,7 @@ def check(config: PipelineConfig) -> None:
     # Cycles among runs are checked first: the next check asks whether a combiner is a first stage, and that would
     # recurse forever through a cycle.
     _check_acyclic(config.runs, lambda name: _reads(name, config))
+    _check_scores(config)
     stages = [name for name in flow.STAGES if name not in OF_TRAINED_DENSE]
     nodes = [*stages, *(f"{flow.RUN}{name}" for name in config.runs)]
     _check_acyclic(nodes, lambda name: flow.describe(name, config).inputs)
@@ -50,7 +56,9 @@ def _check_acyclic(names: Iterable[str], needs: Callable[[str], Iterable[str]]) 
     def visit(name: str, above: tuple[str, ...]) -> None:
         if name in above:
             cycle = " -> ".join(each.removeprefix(flow.RUN) for each in [*above[above.index(name) :], name])
-            raise ConfigError(f"{cycle} is a cycle: change what one of these runs reads (of, model) or noise.run.")
+            raise ConfigError(
+                f"{cycle} is a cycle: change what one of these runs reads (of, model), noise.run or listwise.teacher."
+            )
         if name not in done:
             for needed in needs(name):
                 visit(needed, (*above, name))
@@ -58,6 +66,20 @@ def _check_acyclic(names: Iterable[str], needs: Callable[[str], Iterable[str]]) 
 
     for name in names:
         visit(name, ())
+
+
+def _check_scores(config: PipelineConfig) -> None:
+    """Raise ConfigError if the noise filter or the listwise phase reads scores that it cannot use."""
+    of_sdnet = set(flow.rankers(config)).difference(flow.pair_rankers(config))
+    needs_probabilities = config.noise.threshold < 1 or config.noise.relabel is not None
+    if needs_probabilities and config.noise.run in of_sdnet:
+        raise ConfigError(
+            f"noise.run={config.noise.run} cannot be used: SDNet's scores are no probabilities; name another run, or "
+            f"set noise.threshold=1 and no noise.relabel."
+        )
+    teacher = config.listwise.teacher
+    if teacher and not flow.run_named(teacher, config)[2].has_scores:
+        raise ConfigError(f"listwise.teacher={teacher} cannot be used: this run has no scores; name another run.")
 
 
 def _check_first_stage(config: PipelineConfig) -> None:

@@ -40,15 +40,20 @@ def build(preset: str, file: str | None = None, assignments: Sequence[str] = ())
     if preset not in PRESETS:
         raise ConfigError(f"--preset {preset} does not exist: choose one of {', '.join(PRESETS)}.")
     values = PRESETS[preset]().model_dump()
-    changes = _from_file(file) if file else {}
+    return apply(values, {**(_from_file(file) if file else {}), **assigned(assignments)})
+
+
+def assigned(assignments: Sequence[str], option: str = "--set") -> dict[str, Any]:
+    """Return the value of each key in `key=value` texts, which follow an option of a command."""
+    changes = {}
     for assignment in assignments:
         key, separator, text = assignment.partition("=")
         if not separator:
-            raise ConfigError(f"--set {assignment} has no value: write --set {key or 'KEY'}=VALUE.")
+            raise ConfigError(f"{option} {assignment} has no value: write {option} {key or 'KEY'}=VALUE.")
         if not key.strip():
-            raise ConfigError(f"--set {assignment} names no setting: write --set KEY=VALUE.")
-        changes[key.strip()] = _value(assignment, text)
-    return apply(values, changes)
+            raise ConfigError(f"{option} {assignment} names no setting: write {option} KEY=VALUE.")
+        changes[key.strip()] = _value(f"{option} {assignment}", text)
+    return changes
 
 
 def apply(values: dict[str, Any], changes: Mapping[str, Any]) -> PipelineConfig:
@@ -138,7 +143,7 @@ def _value(assignment: str, text: str) -> Any:
     try:
         return yaml.load(text, TextLoader) if text.strip() else ""
     except (yaml.YAMLError, ValueError, AttributeError):
-        raise ConfigError(f"--set {assignment} has a value that is not YAML: put quotes around it.") from None
+        raise ConfigError(f"{assignment} has a value that is not YAML: put quotes around it.") from None
 
 
 def yaml_reason(error: Exception) -> str:

@@ -107,6 +107,26 @@ class NoiseConfig(Section):
         default=0.9, gt=0, le=1, description="candidates with a higher probability are left out; 1 keeps all"
     )
 
+    margin: float | None = Field(
+        default=None,
+        description="candidates are also left out if they score at most this much below the best positive of their "
+        "query, or above it; not used if empty",
+    )
+    relabel: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="candidates with a higher probability become positives instead; none do if empty",
+    )
+
+    @property
+    def reads_scores(self) -> bool:
+        """Whether the lists depend on the scores of `run`."""
+        return self.threshold < 1 or self.margin is not None or self.relabel is not None
+
+    def unused(self) -> set[str]:
+        return {name for name in ("margin", "relabel") if getattr(self, name) is None}
+
 
 class ListwiseConfig(FineTuningConfig):
     """The listwise phase: a query's positives compete with its negatives in one list."""
@@ -124,6 +144,26 @@ class ListwiseConfig(FineTuningConfig):
         description="softmax: each positive against its list, as in the paper; ranknet: pairs; lambda: pairs weighted "
         "by their effect on nDCG (NDCG-Loss2++); listmle: the order of the grades",
     )
+
+    teacher: str = Field(
+        default="",
+        description="the run whose scores of the training candidates the model learns besides the labels; none if "
+        "empty",
+    )
+    teacher_loss: Literal["kl", "margin_mse"] = Field(
+        default="kl",
+        description="kl: the teacher's distribution over the list; margin_mse: how far its positives score above its "
+        "negatives",
+    )
+    teacher_weight: float = Field(
+        default=0.5, gt=0, le=1, description="share of the teacher's loss; the rest is the loss of the labels"
+    )
+    temperature: float = Field(
+        default=1.0, gt=0, description="the teacher's scores are divided by it; higher is a softer teacher"
+    )
+
+    def unused(self) -> set[str]:
+        return super().unused() | (set() if self.teacher else {"teacher_loss", "teacher_weight", "temperature"})
 
 
 class TrainDenseConfig(PhaseConfig):

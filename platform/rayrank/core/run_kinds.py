@@ -121,6 +121,9 @@ class RunKind:
         """Return whether a pipeline makes the run; False if it would rank exactly as one of the runs it reads."""
         return True
 
+    def check_train(self, name: str, settings: Any) -> None:
+        """Raise ConfigError if a run of this name and these settings cannot rank the training queries alone."""
+
     def digest(self, settings: Any, config: PipelineConfig) -> str:
         """Return the digest of the files that the run reads from outside; it becomes the setting `fingerprint`."""
         return ""

@@ -2,13 +2,14 @@
 
 A negative here is a candidate that is not judged relevant: the lists draw their negatives from these. The filter
 removes the unjudged ones that the pointwise model finds relevant, and keeps those that were judged irrelevant. Where
-the true answers are known, most of the removed candidates should be answers that nobody labelled.
+the true answers are known, most of the removed candidates should be answers that nobody labelled. A rule is a threshold
+of the probability, or a margin below the score of the query's best positive; every rule is counted by itself.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +18,10 @@ from numpy.typing import NDArray
 from rayrank.core.errors import DatasetError
 from rayrank.data.pair_set import Mask, PairSet, relevant_pairs
 from rayrank.data.rows import by_query
-from rayrank.scores.noise_filter import Scores, probabilities, removed
+from rayrank.scores.noise_filter import Scores, near_positives, probabilities, removed
 
 GRID = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.999)
+MARGINS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
 BINS = 40
 NO_TYPE = "(none)"
 
@@ -31,21 +33,27 @@ def report(
     threshold: float,
     hidden: pa.Table | None = None,
     relevant_from: int = 1,
+    margin: float | None = None,
+    relabel: float | None = None,
 ) -> dict[str, Any]:
-    """Return everything that helps to choose a threshold, ready for JSON.
+    """Return everything that helps to choose a threshold, a margin and a threshold of relabelling, ready for JSON.
 
     All rows of a query are in one part; judgments and hidden truth are those of the scored split only.
     """
     relevant, judged = relevant_pairs(judgments, relevant_from), PairSet(judgments)
     truth = None if hidden is None else relevant_pairs(hidden, relevant_from)
     types = _type_names(query_types)
-    tally = _Tally(sorted({*GRID, threshold}), knows_truth=truth is not None)
+    thresholds = [_Rule("threshold", value) for value in sorted({*GRID, threshold, *([relabel] if relabel else [])})]
+    margins = [_Rule("margin", value) for value in sorted({*MARGINS, *([] if margin is None else [margin])})]
+    tally = _Tally([*thresholds, *margins], knows_truth=truth is not None)
     for part in parts:
         tally.add(_read(part, relevant, judged, truth, types))
-    points = [tally.point(index) for index in range(len(tally.thresholds))]
+    points = {rule: tally.point(index) for index, rule in enumerate(tally.rules)}
     totals = tally.totals
     return {
         "threshold": threshold,
+        "margin": margin,
+        "relabel": relabel,
         "num_queries": len(tally.query_ids),
         "num_candidates": totals["candidates"],
         "num_negatives": totals["negatives"],
@@ -54,8 +62,11 @@ def report(
         "num_positives_not_candidates": len(relevant) - totals["positives"],
         "types": {name: {"num_negatives": count} for name, count in sorted(tally.negatives_by_type.items())},
         "hidden": None if truth is None else _hidden_facts(totals, len(truth)),
-        "at_threshold": points[tally.thresholds.index(threshold)],
-        "grid": points,
+        "at_threshold": points[_Rule("threshold", threshold)],
+        "at_margin": None if margin is None else points[_Rule("margin", margin)],
+        "at_relabel": None if relabel is None else points[_Rule("threshold", relabel)],
+        "grid": [points[rule] for rule in thresholds],
+        "margins": [points[rule] for rule in margins],
         "histogram": {
             "edges": [edge / BINS for edge in range(BINS + 1)],
             **{name: counts.tolist() for name, counts in tally.histograms.items()},
@@ -83,6 +94,21 @@ class _Rows:
     relevant: Mask
     judged: Mask
     hidden: Mask | None
+    best: Scores
+    """For each row the score of its query's best positive, infinite if none was scored."""
+
+
+class _Rule(NamedTuple):
+    """A way to find answers that nobody labelled: `threshold` or `margin`, and its value."""
+
+    name: str
+    value: float
+
+    def marks(self, rows: _Rows, kept: Mask) -> Mask:
+        """Return which rows the rule finds, besides those that are kept in any case."""
+        if self.name == "margin":
+            return near_positives(rows.scores, rows.best, kept, self.value)
+        return removed(rows.scores, kept, self.value)
 
 
 def _read(
@@ -95,7 +121,11 @@ def _read(
     names = None if types is None else [types.get(query_id) or NO_TYPE for query_id in query_ids]
     positive = relevant.marks(part)
     hidden = None if truth is None else truth.marks(part) & ~positive
-    return _Rows(query_ids, names, of_query, scores, part["rank"].to_numpy(), positive, judged.marks(part), hidden)
+    best = np.full(len(query_ids), -np.inf, np.float32)
+    np.maximum.at(best, of_query[positive], scores[positive])
+    best[best == -np.inf] = np.inf
+    ranks, known = part["rank"].to_numpy(), judged.marks(part)
+    return _Rows(query_ids, names, of_query, scores, ranks, positive, known, hidden, best[of_query])
 
 
 def _type_names(query_types: pa.Table | None) -> dict[str, str] | None:
@@ -106,9 +136,9 @@ def _type_names(query_types: pa.Table | None) -> dict[str, str] | None:
 
 @dataclass
 class _Tally:
-    """Counts summed over parts, in total and at every threshold."""
+    """Counts summed over parts, in total and by every rule."""
 
-    thresholds: Sequence[float]
+    rules: Sequence[_Rule]
     knows_truth: bool
     query_ids: set[str] = field(default_factory=set)
     totals: Counter[str] = field(default_factory=Counter)
@@ -117,8 +147,8 @@ class _Tally:
     def __post_init__(self) -> None:
         groups = ["positives", "negatives", *(["hidden"] if self.knows_truth else [])]
         self.histograms = {name: np.zeros(BINS, np.int64) for name in groups}
-        self._points: list[Counter[str]] = [Counter() for _ in self.thresholds]
-        self._by_type: list[Counter[str]] = [Counter() for _ in self.thresholds]
+        self._points: list[Counter[str]] = [Counter() for _ in self.rules]
+        self._by_type: list[Counter[str]] = [Counter() for _ in self.rules]
 
     def add(self, rows: _Rows) -> None:
         """Add the counts of one part."""
@@ -137,13 +167,13 @@ class _Tally:
         self.totals["judged_irrelevant"] += int((rows.judged & negative).sum())
         before = np.bincount(rows.of_query[negative], minlength=len(rows.query_ids))
         _add_by_type(self.negatives_by_type, rows.types, before)
-        for index, threshold in enumerate(self.thresholds):
-            self._add_at(index, threshold, rows, before)
+        for index in range(len(self.rules)):
+            self._add_at(index, rows, before)
 
-    def _add_at(self, index: int, threshold: float, rows: _Rows, before: NDArray[np.int64]) -> None:
-        """Add the counts of one part at one threshold; `before` is the number of negatives of each query."""
-        gone = removed(rows.scores, rows.judged, threshold)
-        above = removed(rows.scores, np.zeros_like(rows.judged), threshold)
+    def _add_at(self, index: int, rows: _Rows, before: NDArray[np.int64]) -> None:
+        """Add the counts of one part by one rule; `before` is the number of negatives of each query."""
+        gone = self.rules[index].marks(rows, rows.judged)
+        above = self.rules[index].marks(rows, np.zeros_like(rows.judged))
         lost = np.bincount(rows.of_query[gone], minlength=len(rows.query_ids))
         counts = self._points[index]
         counts["removed"] += int(gone.sum())
@@ -157,10 +187,10 @@ class _Tally:
         _add_by_type(self._by_type[index], rows.types, lost)
 
     def point(self, index: int) -> dict[str, Any]:
-        """Return the counts and shares at one threshold."""
-        counts, totals = self._points[index], self.totals
+        """Return the counts and shares by one rule."""
+        counts, totals, rule = self._points[index], self.totals, self.rules[index]
         facts = {
-            "threshold": self.thresholds[index],
+            rule.name: rule.value,
             "num_removed": counts["removed"],
             "share_removed": _share(counts["removed"], totals["negatives"]),
             "share_removed_by_type": {

@@ -1,4 +1,4 @@
-"""The noise report as sentences and two tables, for a terminal or as Markdown."""
+"""The noise report as sentences and tables, for a terminal or as Markdown."""
 
 from typing import Any
 
@@ -12,6 +12,10 @@ LEGEND = (
     "* configured threshold. left: negatives left per query; halved, emptied: queries that lose more than half, or "
     "all, of their negatives; positives: share of the judged positives above it; rank: mean first-stage rank of "
     "the removed negatives."
+)
+MARGIN_LEGEND = (
+    "* configured margin. A negative is removed if it scores above the best positive of its query, or at most this "
+    "much below it; positives: share of the judged positives that do."
 )
 
 
@@ -35,20 +39,51 @@ def sentences(report: dict[str, Any]) -> list[str]:
             f"chance precision is {_percent(report['hidden']['base_rate'])}, so this is "
             f"{_times(at['times_chance'])} chance."
         )
+    return [*text, *_other_rules(report)]
+
+
+def _other_rules(report: dict[str, Any]) -> list[str]:
+    """Return what the margin and the relabelling do, if they are used."""
+    text = []
+    if near := report["at_margin"]:
+        text.append(
+            f"noise.margin={report['margin']:g} removes {near['num_removed']:,} negatives "
+            f"({_percent(near['share_removed'])}){_against_truth(near)}."
+        )
+    if sure := report["at_relabel"]:
+        text.append(
+            f"noise.relabel={report['relabel']:g} makes {sure['num_removed']:,} unjudged candidates positives"
+            f"{_against_truth(sure)}."
+        )
     return text
+
+
+def _against_truth(point: dict[str, Any]) -> str:
+    if "precision" not in point:
+        return ""
+    return f": precision {_percent(point['precision'])}, recall {_percent(point['recall'])} against the hidden truth"
 
 
 def threshold_table(report: dict[str, Any]) -> MetricsTable:
     """Return the grid of thresholds, one line each; the configured one is marked."""
-    header = ["above", "removed", "share", "left", "halved", "emptied", "positives", "rank"]
+    return _rules_table(report, "threshold", "above", report["grid"])
+
+
+def margin_table(report: dict[str, Any]) -> MetricsTable:
+    """Return the grid of margins, one line each; the configured one is marked."""
+    return _rules_table(report, "margin", "margin", report["margins"])
+
+
+def _rules_table(report: dict[str, Any], rule: str, title: str, points: list[dict[str, Any]]) -> MetricsTable:
+    header = [title, "removed", "share", "left", "halved", "emptied", "positives", "rank"]
     has_truth = report["hidden"] is not None
     if has_truth:
         header += ["precision", "recall", "x chance"]
     lines = []
-    for point in report["grid"]:
-        mark = " *" if point["threshold"] == report["threshold"] else ""
+    for point in points:
+        mark = " *" if point[rule] == report[rule] else ""
         line = [
-            f"{point['threshold']:g}{mark}",
+            f"{point[rule]:g}{mark}",
             f"{point['num_removed']:,}",
             _percent(point["share_removed"]),
             _number(point["mean_negatives_left"]),
@@ -82,6 +117,8 @@ def plain(report: dict[str, Any]) -> rich.console.Group:
         Text("\n".join(sentences(report))),
         threshold_table(report).plain(),
         Text(LEGEND),
+        margin_table(report).plain(),
+        Text(MARGIN_LEGEND),
     ]
     if report["types"]:
         drawn += [Text("\nShare removed by query type"), type_table(report).plain()]
@@ -92,6 +129,7 @@ def markdown(report: dict[str, Any]) -> str:
     """Return the report as Markdown."""
     parts = ["# Noise report\n", "\n".join(f"- {sentence}" for sentence in sentences(report)) + "\n"]
     parts += ["## By threshold\n", threshold_table(report).markdown(), "\\" + LEGEND + "\n"]
+    parts += ["## By margin below the best positive\n", margin_table(report).markdown(), "\\" + MARGIN_LEGEND + "\n"]
     if report["types"]:
         parts += ["## Share removed by query type\n", type_table(report).markdown()]
     return "\n".join(parts)

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from rayrank.core import flow
 from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError
 from rayrank.core.run_kinds import RunInMaking
 from rayrank.measure.metrics import Measure
 from rayrank.runs.combiner import Combiner, CombinerSettings, split_rows
@@ -75,6 +76,14 @@ class Interpolate(Combiner):
     def is_worth_making(self, settings: InterpolateSettings, config: PipelineConfig) -> bool:
         has_all_scores = len(_with_scores(settings, config)) == len(settings.of)
         return settings.weight is not None or has_all_scores or self.is_first_stage(settings, config)
+
+    def check_train(self, name: str, settings: InterpolateSettings) -> None:
+        if settings.weight is None:
+            equal = f"[{', '.join('1' * len(settings.of))}]"
+            raise ConfigError(
+                f"runs.{name}.weight is empty, and weights are not tuned for a run on the training queries: set it, as "
+                f"in runs.{name}.weight={equal}."
+            )
 
     def make(self, run: RunInMaking) -> dict[str, Any]:
         settings, config = run.settings, run.config

@@ -22,6 +22,15 @@ def removed(scores: Scores, judged: Mask, threshold: float) -> Mask:
     return (scores > np.float64(special.logit(threshold))) & ~judged
 
 
+def near_positives(scores: Scores, best: NDArray[np.floating], judged: Mask, margin: float) -> Mask:
+    """Return which candidates score too close to a positive: unjudged ones at most a margin below it, or above it.
+
+    `best` has for each candidate the score of its query's best positive, infinite if no positive was scored; then no
+    candidate of the query is too close.
+    """
+    return (scores >= best - np.float64(margin)) & ~judged
+
+
 def probabilities(scores: Scores) -> NDArray[np.float64]:
     """Return the sigmoid of logits."""
     return special.expit(np.asarray(scores, np.float64))  # type: ignore[no-any-return]

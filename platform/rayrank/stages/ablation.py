@@ -58,7 +58,7 @@ def table_one(config: PipelineConfig) -> list[RowSpec]:
             rows.append(RowSpec(_combined_title(name, config, full), {}, name))
     last = next(row for row in rows if row.name == flow.title(full, config))
     # Of rows that measure the same, the full model is kept, or else the first.
-    kept = {flow.key("evaluate", _configured(config, row, 0)): row.name for row in [*reversed(rows), last]}
+    kept = {flow.key("evaluate", configured(config, row, 0)): row.name for row in [*reversed(rows), last]}
     return [row for row in rows if row.name in kept.values()]
 
 
@@ -127,7 +127,7 @@ def run(
     names = [row.name for row in rows]
     if repeated := next((name for name in names if names.count(name) > 1), ""):
         raise ConfigError(f"Two rows are called {repeated!r}: give one of them another name.")
-    configs = {row.name: [_configured(config, row, seed) for seed in seeds] for row in rows}
+    configs = {row.name: [configured(config, row, seed) for seed in seeds] for row in rows}
     make_all([("corpus", config)], store, parallel)
     judged = store.require("corpus", config).manifest["splits"]
     splits = [name for name in ("dev", "test") if judged.get(name, {}).get("num_judgments")]
@@ -153,7 +153,7 @@ def compare_rows(
     config: PipelineConfig, store: Store, rows: Sequence[RowSpec], seed: int, num_cases: int
 ) -> ComparisonReport:
     """Return all figures of the first of two rows against the second, with one seed, on test or else dev."""
-    sides = [Side(row.name, row.run, _configured(config, row, seed)) for row in rows]
+    sides = [Side(row.name, row.run, configured(config, row, seed)) for row in rows]
     # The rows may have first stages of their own; that of the full model, by whose ranks queries are grouped, may be
     # missing.
     make_all([(flow.run_node(CANDIDATES, config), config)], store, parallel=1)
@@ -163,11 +163,12 @@ def compare_rows(
 def digest(config: PipelineConfig, rows: Sequence[RowSpec], seeds: Sequence[int], reference: str = "") -> str:
     """Return the name of the table's folder: a digest of the rows' names, of the keys of their evaluations, and of the
     row that the others are compared with."""
-    keys = [[row.name, [flow.key("evaluate", _configured(config, row, seed)) for seed in seeds]] for row in rows]
+    keys = [[row.name, [flow.key("evaluate", configured(config, row, seed)) for seed in seeds]] for row in rows]
     return digest_of([keys, reference])
 
 
-def _configured(config: PipelineConfig, row: RowSpec, seed: int) -> PipelineConfig:
+def configured(config: PipelineConfig, row: RowSpec, seed: int) -> PipelineConfig:
+    """Return the configuration of a row with one seed, which measures the row's run."""
     run = {"evaluate.run": row.run, "evaluate.baseline": ""}
     return varied(config, {**row.changes, **run, "training.seed": seed})
 
@@ -184,12 +185,14 @@ def per_query(config: PipelineConfig, store: Store) -> PerQuery:
     return PerQuery(table["query_id"].to_pylist(), values, 0)
 
 
-def device_seconds(configs: Sequence[PipelineConfig], store: Store) -> float:
-    """Return the device seconds of training a row from scratch, as a mean over seeds; artifacts that rows share count
-    in each row, and a fraction of a GPU counts as that fraction."""
+def device_seconds(configs: Sequence[PipelineConfig], store: Store, last: str = "evaluate") -> float:
+    """Return the device seconds of training all that a node needs from scratch, as a mean over seeds.
+
+    Artifacts that rows share count in each row, and a fraction of a GPU counts as that fraction.
+    """
     total = 0.0
     for config in configs:
-        for node in flow.plan("evaluate", config):
+        for node in flow.plan(last, config):
             if node in TRAINED or node.endswith(flow.TRAIN):
                 facts = store.require(node, config).manifest
                 seconds = facts.get("train_seconds", 0) * facts.get("num_workers", 1) + facts.get("score_seconds", 0)
@@ -197,15 +200,15 @@ def device_seconds(configs: Sequence[PipelineConfig], store: Store) -> float:
     return total / len(configs)
 
 
-def pairs_per_second(configs: Sequence[PipelineConfig], store: Store) -> float | None:
-    """Return how many candidates a second of a device scores with all models of a row, as a mean over seeds.
+def pairs_per_second(configs: Sequence[PipelineConfig], store: Store, last: str = "evaluate") -> float | None:
+    """Return how many candidates a second of a device scores with all models that a node needs, as a mean over seeds.
 
-    None for a row without a model. A passage of several windows counts once.
+    None without a model. A passage of several windows counts once.
     """
     rates = []
     for config in configs:
         seconds = 0.0
-        for node in flow.plan("evaluate", config):
+        for node in flow.plan(last, config):
             if not node.startswith(flow.RUN) or node.endswith(flow.TRAIN):
                 continue
             facts = store.require(node, config).manifest

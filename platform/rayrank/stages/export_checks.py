@@ -23,6 +23,7 @@ from rayrank.runs.fuse import FuseSettings
 from rayrank.runs.interpolate import InterpolateSettings
 from rayrank.scores.calibration import Calibration, fit
 from rayrank.scores.fusion import FUSION, Fusion
+from rayrank.scores.precision import PrecisionTable, precision_table
 from rayrank.text.ragged import Rows
 from rayrank.text.words import CONTINUES, word_table
 from rayrank.training.data import Inputs, Split, inputs_of, read_candidates
@@ -38,11 +39,20 @@ GOLDEN_QUERIES, GOLDEN_CANDIDATES = 8, 48
 
 
 class ExportChecks(NamedTuple):
-    """The calibration and the golden pairs of a model, and a sentence about them for the user."""
+    """The calibration, the thresholds and the golden pairs of a model, and a sentence about them for the user."""
 
-    calibration: Calibration | None
-    golden: tuple[GoldenPair, ...]
     finding: str
+    golden: tuple[GoldenPair, ...] = ()
+    calibration: Calibration | None = None
+    precision: PrecisionTable | None = None
+
+
+class Scored(NamedTuple):
+    """Dev candidates: their scores, whether each is relevant, and their queries."""
+
+    logits: NDArray[np.float32]
+    labels: NDArray[np.bool_]
+    query_ids: NDArray[np.int64]
 
 
 def make_checks(
@@ -52,17 +62,18 @@ def make_checks(
     candidates = store.find("candidates", config)
     split = next((split for split in ("dev", "train") if candidates and candidates.names(split)), None)
     if candidates is None or split is None:
-        return ExportChecks(None, (), "No calibration and no golden pairs: storage has no candidates of dev or train.")
+        return ExportChecks("No calibration and no golden pairs: storage has no candidates of dev or train.")
     inputs = inputs_of(config, store, {split: islice(read_candidates(candidates, split), 1)})
     golden = _golden(inputs, inputs.data.splits[split], model, tokenizer, config, store)
     if split != "dev":
-        return ExportChecks(None, golden, "No calibration: the dataset has no dev split.")
+        return ExportChecks("No calibration: the dataset has no dev split.", golden)
     try:
         run = store.find(flow.run_node(name, config), config)
-        calibration = calibrate_on_run(run, config, store) if run else _calibrate_on_sample(inputs, model)
+        scored = _scored_by_run(run, config, store) if run else _scored_sample(inputs, model)
+        calibration = fit(*scored)
     except DatasetError as error:
-        return ExportChecks(None, golden, str(error))
-    return ExportChecks(calibration, golden, calibration.finding())
+        return ExportChecks(str(error), golden)
+    return ExportChecks(calibration.finding(), golden, calibration, precision_table(*scored, calibration))
 
 
 def first_stage_weight(name: str, config: PipelineConfig, store: Store) -> float | None:
@@ -92,17 +103,22 @@ def fusion_with(name: str, config: PipelineConfig, store: Store) -> Fusion | Non
 
 def calibrate_on_run(run: Artifact, config: PipelineConfig, store: Store) -> Calibration:
     """Fit the calibration to a run's scores of all dev candidates."""
+    return fit(*_scored_by_run(run, config, store))
+
+
+def _scored_by_run(run: Artifact, config: PipelineConfig, store: Store) -> Scored:
+    """Return a run's scores of all dev candidates."""
     judgments = store.require("corpus", config).read_table("judgments.parquet")
     judgments = relevant(judgments.filter(pc.equal(judgments["split"], "dev")), config.dataset.relevant_from)
     rows = pa.concat_tables(read_candidates(run, "dev"))
     # Queries without a relevant judgment are left out: all their candidates would count as irrelevant.
     rows = rows.filter(pc.is_in(rows["query_id"], value_set=pc.unique(judgments["query_id"])))
     query_ids = rows["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
-    return fit(rows["score"].to_numpy(), PairSet(judgments).marks(rows), query_ids)
+    return Scored(rows["score"].to_numpy(), PairSet(judgments).marks(rows), query_ids)
 
 
-def _calibrate_on_sample(inputs: Inputs, model: Reranker) -> Calibration:
-    """Score about CALIBRATION_PAIRS candidates, all those of evenly spaced dev queries, and fit the calibration."""
+def _scored_sample(inputs: Inputs, model: Reranker) -> Scored:
+    """Score about CALIBRATION_PAIRS candidates, all those of evenly spaced dev queries."""
     dev = inputs.data.splits["dev"]
     lengths = dev.candidates.lengths(np.arange(len(dev.queries)))
     chosen = dev.take(np.flatnonzero(lengths)[:: max(1, -(-int(lengths.sum()) // CALIBRATION_PAIRS))])
@@ -112,7 +128,7 @@ def _calibrate_on_sample(inputs: Inputs, model: Reranker) -> Calibration:
     with progress("calibration", len(queries), "pairs") as advance:
         scores = inputs.scorer(Scorer(model, inputs.texts))(queries, chosen.candidates.values.astype(np.int64))
         advance(len(queries))
-    return fit(scores, np.concatenate([np.empty(0, np.bool_), *labels]), queries)
+    return Scored(scores, np.concatenate([np.empty(0, np.bool_), *labels]), queries)
 
 
 def _golden(
@@ -123,12 +139,12 @@ def _golden(
     queries, passages, scores = _choose_pairs(inputs, split, model, word_table(tokenizer))
     query_ids, passage_ids = inputs.data.query_ids.take(queries), inputs.data.passage_ids.take(passages)
     corpus = store.require("corpus", config)
-    query_texts = _by_id([corpus.read_table("queries.parquet", ["query_id", "text"])], query_ids)
+    query_texts = by_id([corpus.read_table("queries.parquet", ["query_id", "text"])], query_ids)
     shards = (corpus.read_table(name, ["passage_id", "text"]) for name in corpus.manifest["shards"])
-    passage_texts = _by_id(shards, passage_ids)
+    passage_texts = by_id(shards, passage_ids)
     types: dict[str, str] = {}
     if config.input.query_type:
-        types = _by_id([store.require("query_types", config).read_table("query_types.parquet")], query_ids)
+        types = by_id([store.require("query_types", config).read_table("query_types.parquet")], query_ids)
     return tuple(
         GoldenPair(
             query=truncate_after_word(query_texts[query_id], tokenizer, config.input.query_length),
@@ -163,7 +179,7 @@ def _choose_pairs(
     return queries, passages, scores
 
 
-def _by_id(tables: Iterable[pa.Table], ids: pa.Array) -> dict[str, str]:
+def by_id(tables: Iterable[pa.Table], ids: pa.Array) -> dict[str, str]:
     """Return a dict from ids to the second column of the tables, whose first column holds the ids."""
     found: dict[str, str] = {}
     for table in tables:

@@ -1,4 +1,4 @@
-"""Noise report: what the noise threshold removes from the training candidates, to help a person choose a threshold."""
+"""Noise report: what the noise filter does to the training candidates, to help a person choose its settings."""
 
 import time
 from collections.abc import Iterator
@@ -28,7 +28,8 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     judgments, hidden = (_of_train(corpus.read_table(name)) for name in ("judgments.parquet", "hidden.parquet"))
     scattered = not flow.run_named(CANDIDATES, config)[2].has_scores
     truth, relevant_from = hidden if len(hidden) else None, config.dataset.relevant_from
-    facts = report(_parts(scores, scattered), judgments, types, config.noise.threshold, truth, relevant_from)
+    noise, rows = config.noise, _parts(scores, scattered)
+    facts = report(rows, judgments, types, noise.threshold, truth, relevant_from, noise.margin, noise.relabel)
     artifact.write_json("report.json", facts)
     pairs = noise_pairs.suspicious(_parts(scores, scattered), judgments, types, relevant_from=relevant_from)
     for name, content in (

@@ -96,9 +96,9 @@ class PieceEncoder:
         """Return the ids of one text as `__call__` does, each with its token and its character offsets."""
         return self._backend.encode(self._cut(text), add_special_tokens=False)
 
-    def batch_with_offsets(self, texts: Sequence[str]) -> list[Encoding]:
+    def batch_with_offsets(self, texts: Sequence[str], with_special: bool = False) -> list[Encoding]:
         """Return the ids of many texts, each with its token and its character offsets."""
-        return self._backend.encode_batch([self._cut(text) for text in texts], add_special_tokens=False)
+        return self._backend.encode_batch([self._cut(text) for text in texts], add_special_tokens=with_special)
 
     def _cut(self, text: str) -> str:
         if len(text) <= self._max_characters:

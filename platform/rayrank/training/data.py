@@ -104,14 +104,17 @@ def tokenizer_of(config: PipelineConfig, store: Store) -> "PreTrainedTokenizerFa
 
 def inputs_of(
     config: PipelineConfig, store: Store, candidates: Mapping[str, Iterable[pa.Table]],
-    layout: InputConfig | None = None,
+    layout: InputConfig | None = None, added: pa.Table | None = None,
 ) -> Inputs:  # fmt: skip
-    """Return the corpus's texts, and the queries of the splits that `candidates` has; `layout` replaces `input`."""
+    """Return the corpus's texts, and the queries of the splits that `candidates` has; `layout` replaces `input`.
+
+    `added` are judgments besides the dataset's own.
+    """
     layout = layout or config.input
     corpus, tokenizer = store.require("corpus", config), tokenizer_of(config, store)
     types = store.require("query_types", config).read_table("query_types.parquet") if layout.query_type else None
     template = Template.of(tokenizer, layout)
-    data = load(corpus, types, template, tokenizer, candidates, config.dataset.relevant_from)
+    data = load(corpus, types, template, tokenizer, candidates, config.dataset.relevant_from, added)
     if layout.long_passages == "cut":
         return Inputs(data, PairTexts(data.prefixes, data.passages, template))
     windows = PassageWindows.of(data.passages, layout, word_table(tokenizer))
@@ -125,7 +128,7 @@ def separate_inputs(config: PipelineConfig) -> InputConfig:
 
 def load(
     corpus: Artifact, types: pa.Table | None, template: Template, tokenizer: "PreTrainedTokenizerFast",
-    candidates: Mapping[str, Iterable[pa.Table]], relevant_from: int = 1,
+    candidates: Mapping[str, Iterable[pa.Table]], relevant_from: int = 1, added: pa.Table | None = None,
 ) -> TrainingData:  # fmt: skip
     """Read the corpus and join each split's candidates to it, file by file. If `types` is None, inputs have no type."""
     queries = corpus.read_table("queries.parquet", ["query_id", "piece_ids"])
@@ -134,8 +137,9 @@ def load(
     query_ids, passage_ids = (table[0].combine_chunks() for table in (queries, passages))
     judgments = corpus.read_table("judgments.parquet")
     lookup = PairLookup(query_ids, passage_ids)
+    labels = judgments if added is None else pa.concat_tables([judgments, added])
     joined = {
-        split: _join(lookup, judgments.filter(pc.equal(judgments["split"], split)), files, relevant_from)
+        split: _join(lookup, labels.filter(pc.equal(labels["split"], split)), files, relevant_from)
         for split, files in candidates.items()
     }
     type_pieces = None if types is None else _type_pieces(_of_queries(types, query_ids), tokenizer)

@@ -25,9 +25,9 @@ def softmax(scores: Tensor, labels: Tensor) -> Tensor:
 
 def ranknet(scores: Tensor, labels: Tensor) -> Tensor:
     """Mean negative log probability that the better of two passages has the higher score, over the pairs of a list."""
-    better = _better(labels).float()
-    each = functional.softplus(-_differences(scores)) * better
-    return (each.sum((1, 2)) / better.sum((1, 2)).clamp(min=1)).mean()
+    pairs = better(labels).float()
+    each = functional.softplus(-differences(scores)) * pairs
+    return (each.sum((1, 2)) / pairs.sum((1, 2)).clamp(min=1)).mean()
 
 
 def lambda_loss(scores: Tensor, labels: Tensor) -> Tensor:
@@ -43,8 +43,8 @@ def lambda_loss(scores: Tensor, labels: Tensor) -> Tensor:
     of_distance = 1 / torch.log2(1.0 + distance) - 1 / torch.log2(2.0 + distance)
     discounts = 1 / torch.log2(1.0 + ranks)
     of_ranks = (discounts[:, :, None] - discounts[:, None]).abs()
-    weights = (MU * of_distance + of_ranks) * (gains[:, :, None] - gains[:, None]).abs() * _better(labels)
-    return (weights * functional.softplus(-_differences(scores))).sum((1, 2)).mean()
+    weights = (MU * of_distance + of_ranks) * (gains[:, :, None] - gains[:, None]).abs() * better(labels)
+    return (weights * functional.softplus(-differences(scores))).sum((1, 2)).mean()
 
 
 def list_mle(scores: Tensor, labels: Tensor) -> Tensor:
@@ -69,11 +69,11 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 """The values of `listwise.loss`."""
 
 
-def _differences(scores: Tensor) -> Tensor:
+def differences(scores: Tensor) -> Tensor:
     """Return (lists, length, length): by how much the first passage's score is above the second's."""
     return scores.float()[:, :, None] - scores.float()[:, None]
 
 
-def _better(labels: Tensor) -> Tensor:
+def better(labels: Tensor) -> Tensor:
     """Return (lists, length, length): whether the first passage has the higher grade; False for padding."""
     return (labels[:, :, None] > labels[:, None]) & (labels[:, None] >= 0)

@@ -18,7 +18,8 @@ from transformers import (
 )
 
 from rayrank.bundle import text_scorer
-from rayrank.bundle.export import Bundle, Settings, export, load, settings_of
+from rayrank.bundle.dev_sample import JudgedQuery
+from rayrank.bundle.export import FORMAT, Bundle, Settings, export, load, settings_of
 from rayrank.bundle.golden import GoldenPair
 from rayrank.bundle.text_scorer import check_golden, score
 from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
@@ -27,6 +28,7 @@ from rayrank.models.encoder import Encoder, load_encoder
 from rayrank.models.inference import scorer as scorer_module
 from rayrank.models.reranker import Reranker
 from rayrank.scores.calibration import fit
+from rayrank.scores.precision import Level, PrecisionTable
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
 
@@ -86,6 +88,21 @@ def scores(of: Bundle) -> np.ndarray:
 def cross_encoder_scores(folder: Path, types: bool = True) -> np.ndarray:
     firsts = [f"{kind} [SEP] {query}" if types else query for kind, query in zip(TYPES, QUERIES, strict=True)]
     return CrossEncoder(str(folder), device="cpu").predict(list(zip(firsts, PASSAGES, strict=True)))
+
+
+def test_what_is_exported_besides_the_model_is_loaded_as_it_was(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    before = exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "plain")
+    level = Level(wanted=0.8, logit=0.1, probability=0.7, num_queries=30, precision=0.9, low=0.7, high=0.97)
+    judged = JudgedQuery(query="what", documents=("fish", "bog"), relevance=(0, 1), first_stage_scores=(0.1, -2.0))
+    more = replace(before, precision=PrecisionTable(num_queries=31, levels=(level,)), dev=(judged, judged))
+
+    export(str(tmp_path / "more"), more)
+
+    after, plain = load(str(tmp_path / "more")), load(str(tmp_path / "plain"))
+    assert (after.precision, after.dev) == (more.precision, more.dev)
+    assert (plain.precision, plain.dev) == (None, ())
 
 
 @pytest.mark.parametrize("strm", FORMS.values(), ids=FORMS)
@@ -237,8 +254,24 @@ def test_a_folder_that_is_no_export_is_refused(tokenizer: PreTrainedTokenizerFas
     with pytest.raises(ConfigError, match=r"is no exported model: it has no rayrank\.json"):
         load(str(tmp_path))
     exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "model")
-    (tmp_path / "model/rayrank.json").write_text('{"format": 2}')
+    (tmp_path / "model/rayrank.json").write_text('{"format": 1}')
     with pytest.raises(ConfigError, match=r"cannot be opened: .* export the model again"):
+        load(str(tmp_path / "model"))
+
+
+def test_a_folder_without_a_format_number_opens_and_a_newer_one_says_what_to_do(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    written = exported(tiny(tokenizer, PLAIN), tokenizer, tmp_path / "model").settings
+    file = tmp_path / "model/rayrank.json"
+    content = json.loads(file.read_text())
+    assert content.pop("format") == FORMAT
+
+    file.write_text(json.dumps(content))
+    assert load(str(tmp_path / "model")).settings == written
+    # A newer format may have settings that this version does not know.
+    file.write_text(json.dumps({**content, "format": FORMAT + 1, "unheard_of": 1}))
+    with pytest.raises(ConfigError, match=rf"has format {FORMAT + 1}, and this version .* install a newer"):
         load(str(tmp_path / "model"))
 
 

@@ -19,6 +19,7 @@ from rayrank.jobs.export import run
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
 from rayrank.models.saved import save
+from rayrank.scores.precision import Level, PrecisionTable
 from rayrank.text.pieces import load_tokenizer, save_tokenizer
 
 INTERVAL = {"mean": 0.5, "low": 0.4, "high": 0.6}
@@ -193,7 +194,7 @@ def test_the_first_stage_weight_is_exported_only_with_the_model_it_was_tuned_for
 
 
 def test_exporting_an_untrained_model_names_the_job_that_trains_it(tmp_path: Path) -> None:
-    with pytest.raises(MissingArtifact, match=r"The listwise artifact .* run python -m jobs\.train_listwise"):
+    with pytest.raises(MissingArtifact, match=r"The listwise artifact .* run python -m rayrank\.jobs\.train_listwise"):
         run(str(tmp_path / "out"), "drbert", "unknown", PipelineConfig(), Store(str(tmp_path / "storage")))
     assert not (tmp_path / "out").exists()
 
@@ -203,3 +204,14 @@ def test_a_nonempty_output_folder_is_refused_before_the_model_is_read(tmp_path: 
 
     with pytest.raises(StorageError, match="is not empty"):
         run(str(tmp_path), "drbert", "unknown", PipelineConfig(), Store(str(tmp_path / "storage")))
+
+
+def test_the_thresholds_by_precision_are_a_table_with_its_sample_sizes() -> None:
+    given = Level(wanted=0.8, logit=1.25, probability=0.7, num_queries=1200, precision=0.81, low=0.75, high=0.86)
+    refused = Level(wanted=0.9, num_queries=7, reason="dev is too small")
+    card = write_card(ORIGIN, SETTINGS, True, precision=PrecisionTable(num_queries=1500, levels=(given, refused)))
+
+    assert (
+        "| 0.8 | 0.700 | 1.250 | 1,200 of 1,500 | 0.810 (0.750 to 0.860) |\n| 0.9 | | | 7 | dev is too small |" in card
+    )
+    assert "min_precision" not in write_card(ORIGIN, SETTINGS, portable=True)

@@ -87,7 +87,7 @@ def test_a_required_artifact_that_is_missing_names_the_job(tmp_path: Path) -> No
         with pytest.raises(MissingArtifact) as caught:
             Store(str(tmp_path)).require(name, demo())
         assert f"The {name} artifact" in str(caught.value)
-        assert f"python -m {job}" in str(caught.value)
+        assert f"python -m rayrank.{job}" in str(caught.value)
 
 
 def test_a_run_is_stored_by_its_kind_and_its_manifest_has_its_settings(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_run_is_stored_by_its_kind_and_its_manifest_has_its_settings(tmp_path:
 
 
 def test_a_missing_artifact_can_be_reported_from_a_worker() -> None:
-    error = MissingArtifact("index", job="python -m jobs.build_index")
+    error = MissingArtifact("index", job="python -m rayrank.jobs.build_index")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 

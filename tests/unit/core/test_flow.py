@@ -155,6 +155,8 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "pointwise.negatives": ("2", MODELS),
     "pointwise.pairs": ("judged", MODELS),
     "noise.threshold": ("0.5", {"noise_report"} | LISTWISE),
+    "noise.margin": ("1", {"noise_report"} | LISTWISE),
+    "noise.relabel": ("0.99", {"noise_report"} | LISTWISE),
     "noise.run": ("bm25", {"noise_report"} | LISTWISE),
     "pointwise.layer_decay": ("0.9", MODELS),
     "pointwise.freeze_embeddings": ("true", MODELS),
@@ -165,6 +167,10 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "listwise.positives": ("2", LISTWISE),
     "listwise.negatives": ("2", LISTWISE),
     "listwise.loss": ("lambda", LISTWISE),
+    "listwise.teacher": ("pointwise", LISTWISE),
+    "listwise.teacher_loss": ("margin_mse", NOTHING),  # without a teacher nothing depends on how it teaches
+    "listwise.teacher_weight": ("0.1", NOTHING),
+    "listwise.temperature": ("3", NOTHING),
     "sdnet.dropout": ("0.3", SDNET),
     "sdnet.length": ("80", SDNET),
     "sdnet.layers": ("3", SDNET),
@@ -265,6 +271,22 @@ def test_every_section_and_every_setting_of_a_stage_is_in_the_table() -> None:
     assert {key.split(".")[0] for key in CHANGES} == set(PipelineConfig.model_fields)
     # Any other model of the run `pointwise` would make a cycle with the noise filter.
     assert {key for key, _ in flatten(build("demo").model_dump())} - {"runs.pointwise.model"} <= set(CHANGES)
+
+
+@pytest.mark.parametrize("key", ["teacher_loss=margin_mse", "teacher_weight=0.1", "temperature=3"])
+def test_how_a_teacher_teaches_is_in_the_key_of_its_student(key: str) -> None:
+    taught = ["listwise.teacher=pointwise"]
+    assert changed(build("demo", assignments=taught), build("demo", assignments=[*taught, f"listwise.{key}"])) == (
+        LISTWISE
+    )
+
+
+def test_a_student_reads_its_teachers_scores_of_the_training_queries() -> None:
+    both = "runs.both={kind: interpolate, of: [pointwise, bm25], weight: 0.5}"
+    config = build("demo", assignments=[both, "listwise.teacher=both", "noise.threshold=1"])
+    assert flow.inputs("listwise", config)[-1] == "run:both@train"
+    assert flow.inputs("run:both@train", config) == ("corpus", "run:pointwise@train", "run:bm25")
+    assert "both" in flow.used_runs(config)
 
 
 @pytest.mark.parametrize("key", ["index.stemmer", "index.stopwords"])

@@ -35,5 +35,5 @@ def test_the_suggested_next_commands_have_the_settings_of_the_pipeline() -> None
 
     export, serve = serving(options.parse_args(given))
 
-    assert shlex.split(export)[3:] == [*given, "--output", "models/new"]
-    assert serve.endswith("model=models/new")
+    assert shlex.split(export)[2:] == [*given, "--output", "models/new"]
+    assert serve == "rayrank serve --model models/new"

@@ -100,8 +100,11 @@ def _trained(model: Any, trainer: Any, pre_tokenizer: Any) -> dict[str, Any]:
 
 
 def _word_pieces(special: list[str]) -> dict[str, int]:
-    trainer = trainers.WordPieceTrainer(vocab_size=70, special_tokens=special, show_progress=False)
-    return _trained(models.WordPiece(unk_token="[UNK]"), trainer, pre_tokenizers.BertPreTokenizer())["vocab"]
+    # Not trained: WordPieceTrainer breaks ties differently each time, and a piece's id decides its random weights.
+    letters = sorted(set("".join(TEXT)) - {" "})
+    longer = "the river run light forty keep count back who ##ner ##house ##er ##side ##ight ##un".split()
+    pieces = [*special, *letters, *(f"##{letter}" for letter in letters), *longer]
+    return {piece: number for number, piece in enumerate(pieces)}
 
 
 def _byte_pairs(special: list[str]) -> tuple[dict[str, int], list[tuple[str, str]]]:
@@ -115,7 +118,10 @@ def _byte_pairs(special: list[str]) -> tuple[dict[str, int], list[tuple[str, str
 
 def _unigrams(special: list[str]) -> list[tuple[str, float]]:
     trainer = trainers.UnigramTrainer(vocab_size=90, special_tokens=special, unk_token=special[3], show_progress=False)
-    return [tuple(row) for row in _trained(models.Unigram(), trainer, pre_tokenizers.Metaspace())["vocab"]]
+    found = dict(_trained(models.Unigram(), trainer, pre_tokenizers.Metaspace())["vocab"])
+    # Equally frequent pieces come in another order each time, and a piece's id decides its random weights.
+    pieces = special + sorted(set(found) - set(special))
+    return [(piece, round(found[piece], 3)) for piece in pieces]
 
 
 def _roberta() -> PreTrainedTokenizerBase:

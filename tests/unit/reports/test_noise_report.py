@@ -59,6 +59,26 @@ def test_grades_below_relevant_from_are_judged_but_not_positives():
     assert report([HAND], judgments, None, 0.9, HIDDEN)["num_positives"] == 3
 
 
+def test_margins_and_relabelling_are_measured_against_the_hidden_truth():
+    facts = report([HAND], JUDGED, None, 0.9, HIDDEN, margin=2.0, relabel=0.94)
+    # Within 2 of 0.99's logit, 4.6, are 0.95 and 0.92; 0.97 scores above 0.60; the positive of q3 was not scored.
+    near = facts["at_margin"]
+    assert (near["margin"], near["num_removed"], near["precision"], near["recall"]) == (2.0, 2, 1.0, 2 / 3)
+    wide = report([HAND], JUDGED, None, 0.9, HIDDEN, margin=2.2)["at_margin"]
+    assert (wide["num_removed"], wide["precision"], wide["recall"]) == (3, 2 / 3, 2 / 3)
+    removed = [point["num_removed"] for point in facts["margins"]]
+    assert removed == sorted(removed)
+    sure = facts["at_relabel"]
+    assert (sure["num_removed"], sure["precision"], sure["recall"]) == (2, 1.0, 2 / 3)
+    said = "\n".join(noise_table.sentences(facts))
+    assert (
+        "noise.margin=2 removes 2 negatives (28.6%): precision 100.0%, recall 66.7% against the hidden truth." in said
+    )
+    assert "noise.relabel=0.94 makes 2 unjudged candidates positives: precision 100.0%, recall 66.7%" in said
+    assert any(line[0] == "2 *" for line in noise_table.margin_table(facts).lines)
+    assert "noise.margin" not in "\n".join(noise_table.sentences(report([HAND], JUDGED, None, 0.9)))
+
+
 def random_scores(seed, num_queries=50, depth=20):
     rng = np.random.default_rng(seed)
     count = num_queries * depth
@@ -217,11 +237,11 @@ def test_without_hidden_answers_no_precision_is_reported():
 def test_every_report_can_be_rendered_in_every_format(hidden, types, threshold):
     facts = report([HAND], JUDGED, types, threshold, hidden)
     assert json.loads(json.dumps(facts)) == facts
-    for table in (noise_table.threshold_table(facts), noise_table.type_table(facts)):
+    for table in (noise_table.threshold_table(facts), noise_table.margin_table(facts), noise_table.type_table(facts)):
         assert {len(line) for line in table.lines} <= {len(table.header)}
     text = noise_table.markdown(facts)
     blocks = [block for block in text.split("\n\n") if block.startswith("|")]
-    assert len(blocks) == (1 if types is None else 2)
+    assert len(blocks) == (2 if types is None else 3)
     for block in blocks:
         assert len({line.count("|") for line in block.strip().splitlines()}) == 1
     stream = io.StringIO()

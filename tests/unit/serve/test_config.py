@@ -77,5 +77,5 @@ def test_a_keys_file_without_keys_is_refused(tmp_path: Path, monkeypatch: pytest
 def test_the_example_configuration_is_valid() -> None:
     (application,) = yaml.safe_load(EXAMPLE.read_text())["applications"]
 
-    assert application["import_path"] == "serve.app:build"
+    assert application["import_path"] == "rayrank.serve.app:build"
     assert read(application["args"]).scaling.max > 1

@@ -17,16 +17,19 @@ from transformers import BertConfig, BertModel, BertTokenizer
 from rayrank.bundle.export import Bundle, export, load, settings_of
 from rayrank.bundle.text_scorer import score
 from rayrank.core.config import InputConfig, QueryTypesConfig, StrmConfig
+from rayrank.core.errors import ConfigError
 from rayrank.models.encoder import Encoder
 from rayrank.models.inference.onnx_graph import int8, onnx_graph
 from rayrank.models.inference.scorer import Scorer
 from rayrank.models.reranker import Reranker
 from rayrank.scores.calibration import fit
+from rayrank.scores.precision import Level, PrecisionTable
 from rayrank.serve.config import read
 from rayrank.serve.model import MAX_EXPLANATIONS, ServedModel
 from rayrank.serve.order import ranked
 from rayrank.serve.piece_cache import ENTRY_OVERHEAD, PieceCache
 from rayrank.serve.records import Answer, Ask, Overloaded
+from rayrank.serve.relevance import UNCALIBRATED
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 from rayrank.text.words import word_table
 
@@ -43,6 +46,8 @@ SIZES = {
     "initializer_range": 0.5,
 }
 WEIGHT = 0.7
+THRESHOLD = 2.2
+TABLE = PrecisionTable(num_queries=9, levels=(Level(wanted=0.8, logit=THRESHOLD), Level(wanted=0.9)))
 PASSAGES = ["a bogue is a fish", "fish", "numbers of bogues " * 30, "what", "a number", "", "bogue bogue"]
 
 
@@ -59,8 +64,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, types in (("types", True), ("plain", False)):
         inputs = InputConfig(length=48, query_length=16, query_type=types)
         settings = settings_of(model, inputs, QueryTypesConfig(), ["description", "location"] if types else [], WEIGHT)
-        graph, calibration = (int8(onnx_graph(model)), curve) if types else (None, None)
-        export(str(place / name), Bundle(model, tokenizer, settings, int8=graph, calibration=calibration))
+        graph, calibration, table = (int8(onnx_graph(model)), curve, TABLE) if types else (None, None, None)
+        export(str(place / name), Bundle(model, tokenizer, settings, "", graph, calibration, table))
     return place
 
 
@@ -145,6 +150,24 @@ def test_a_passage_that_is_too_long_is_truncated_and_reported(shared: ServedMode
     assert answer.num_tokens == 7 + 48 * 4
 
 
+def test_a_query_that_is_too_long_is_reported(shared: ServedModel) -> None:
+    fits, too_long = asked(shared, Ask("what " * 16, ["fish"], "location"), Ask("what " * 17, ["fish"], "location"))
+
+    assert (fits.query_cut, too_long.query_cut) == (False, True)
+    assert too_long.logits == pytest.approx(fits.logits, abs=1e-6)
+
+
+def test_a_query_type_that_the_model_does_not_know_is_reported_with_the_known_ones(shared: ServedModel) -> None:
+    # The tokenizer ignores case, so the model reads the same pieces.
+    kinds = ("location", "Location", None, "fish")
+    known, same, missing, unknown = asked(shared, *(Ask("what", ["fish"], kind) for kind in kinds))
+
+    assert [known.warnings, same.warnings, missing.warnings] == [[], [], []]
+    (warning,) = unknown.warnings
+    assert "was not trained with 'fish'" in warning
+    assert "send description, location, or leave it out." in warning
+
+
 def test_probabilities_are_calibrated_logits_or_their_sigmoid(shared: ServedModel, folders: Path) -> None:
     (answer,) = asked(shared, Ask("what", PASSAGES, "location"))
     curve = load(str(folders / "types")).calibration
@@ -156,6 +179,31 @@ def test_probabilities_are_calibrated_logits_or_their_sigmoid(shared: ServedMode
     (answer,) = asked(plain, Ask("what", PASSAGES))
     asyncio.run(plain.close())
     assert np.allclose(answer.probabilities, 1 / (1 + np.exp(-np.array(answer.logits))))
+
+
+def test_passages_below_the_wanted_relevance_are_left_out(folders: Path) -> None:
+    model = opened(folders / "plain")
+    (whole,) = asked(model, Ask("what", PASSAGES))
+    best = [whole.probabilities[place] for place in whole.order]
+    bars = ((best[1] + best[2]) / 2, 1.0)
+
+    likely, none = asked(model, *(Ask("what", PASSAGES, min_relevance=bar) for bar in bars))
+
+    asyncio.run(model.close())
+    assert (likely.order, none.order) == (whole.order[:2], [])
+    assert likely.warnings == [UNCALIBRATED]
+    assert none.warnings[1].startswith("No result: no passage reaches min_relevance=1;")
+
+
+def test_passages_below_the_threshold_of_the_wanted_precision_are_left_out(shared: ServedModel) -> None:
+    whole, sure = asked(shared, *(Ask("what", PASSAGES, "location", min_precision=wanted) for wanted in (None, 0.8)))
+
+    assert 0 < len(sure.order) < len(PASSAGES), whole.logits
+    assert sure.order == [place for place in whole.order if whole.logits[place] >= THRESHOLD]
+    assert sure.warnings == []
+    with pytest.raises(ConfigError, match=r"min_precision=0\.9 cannot be given"):
+        asked(shared, Ask("what", PASSAGES, "location", min_precision=0.9))
+    assert asyncio.run(shared.info()).precision == TABLE.model_dump()
 
 
 def test_an_explanation_has_the_score_that_is_served(shared: ServedModel) -> None:

@@ -1,7 +1,9 @@
 """A replica changes its model without losing a request; wrong settings are found before anything is started."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -10,9 +12,11 @@ import torch
 
 from rayrank.bundle.export import Bundle, export, settings_of
 from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
+from rayrank.core.errors import ConfigError
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
-from rayrank.serve.app import Ranker, build
+from rayrank.serve.app import Ranker, _ranker, build
+from rayrank.serve.config import ServeConfig
 from rayrank.serve.records import Answer, Ask
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
@@ -53,6 +57,32 @@ def test_the_old_model_answers_until_the_new_one_is_loaded(folders: list[Path]) 
         scores = [answer.logits for answer in answers if answer.model == name]
         assert np.allclose(scores, scores[0], atol=1e-5)
     assert not np.allclose(answers[0].logits, answers[-1].logits, atol=1e-3)
+
+
+def test_a_precision_that_the_model_cannot_give_is_a_value_because_ray_logs_exceptions(folders: list[Path]) -> None:
+    async def work() -> object:
+        ranker = Ranker()
+        await ranker.reconfigure({"model": str(folders[0])})
+        found = await ranker.rerank(replace(ASK, min_precision=0.9))
+        await ranker.model.close()
+        return found
+
+    found = asyncio.run(work())
+
+    assert isinstance(found, ConfigError)
+    assert "min_precision=0.9 cannot be given: the model's folder has no table" in str(found)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"long_documents": "windows"}, {"backend": "torch-fp8", "resources": {"gpus": 0.5}}]
+)
+def test_a_replica_gets_every_setting_of_the_model(settings: dict[str, Any]) -> None:
+    config = ServeConfig.model_validate({"model": "/m", "batching": {"wait_ms": 7}, **settings})
+
+    found = ServeConfig.model_validate(_ranker(config).user_config)
+
+    for name in ("model", "batching", *settings):
+        assert getattr(found, name) == getattr(config, name)
 
 
 def test_a_folder_without_a_model_is_refused_before_anything_is_started(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rayrank.core.errors import ConfigError
 from rayrank.serve import remote as requests_to_replicas
 from rayrank.serve.app import _ranker
 from rayrank.serve.config import ServeConfig
@@ -116,3 +117,11 @@ def test_with_autoscaling_a_replica_accepts_fewer_requests(scaling: dict[str, An
     config = ServeConfig.model_validate({"model": "somewhere", "scaling": scaling})
 
     assert _ranker(config).max_ongoing_requests == ongoing
+
+
+def test_a_refusal_that_a_replica_returns_as_a_value_is_raised() -> None:
+    async def refused(ask: Ask) -> ConfigError:
+        return ConfigError("min_precision=0.9 cannot be given.")
+
+    with pytest.raises(ConfigError, match=r"min_precision=0\.9 cannot be given"):
+        asyncio.run(remote(Ranker(refused)).rerank(Ask("q", ["a"], min_precision=0.9)))

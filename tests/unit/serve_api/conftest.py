@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -12,10 +12,10 @@ import uvicorn
 
 from rayrank.serve.api import create_api
 from rayrank.serve.config import ServeConfig
-from rayrank.serve.records import Answer, Ask, Hit, Info, Overloaded, Timing, Unready
+from rayrank.serve.records import Answer, Ask, Figures, Hit, Info, Load, Overloaded, Piece, Timing, Unready
 
 LONG = 200
-"""Characters of the longest passage that this scorer does not report as truncated."""
+"""Characters of the longest text that this scorer does not report as truncated."""
 
 
 class WordScorer:
@@ -43,14 +43,33 @@ class WordScorer:
             logits=shown, probabilities=[None if logit is None else (1 + logit) / 10 for logit in shown], order=order,
             num_tokens=7 * len(logits), cut=[place for place, text in enumerate(ask.passages) if len(text) > LONG],
             query_type=ask.query_type or "DESCRIPTION", partial=partial, model="words",
-            timing=Timing(0.001, 0.002, 0.003),
+            timing=Timing(0.001, 0.002, 0.003), query_cut=len(ask.query) > LONG,
+            warnings=["query_type: zzz\nis unknown."] if ask.query_type == "zzz" else [],
         )  # fmt: skip
 
     async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any]:
         return {"pieces": passage.split(), "query_type": query_type}
 
     async def info(self) -> Info:
-        return Info(model="words", backend="torch", device="cpu", length=256, query_types=["DESCRIPTION"], version="1")
+        return Info(
+            model="words",
+            backend="torch",
+            device="cpu",
+            length=256,
+            query_types=["DESCRIPTION"],
+            version="1",
+            precision={"num_queries": 3},
+        )
+
+    async def loads(self) -> list[Load]:
+        return [Load(20), Load(3)]
+
+    async def ingresses(self) -> list[Figures]:
+        return []
+
+    async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
+        special = [Piece(101, "[CLS]", True)] if with_special else []
+        return [special + [Piece(7, text, False, 0, len(text))] for text in texts]
 
     async def search(self, query: str, depth: int) -> list[Hit]:
         if query == "nothing":

@@ -1,12 +1,12 @@
 """Requests and answers of each API, as the clients of the original servers expect them."""
 
 import asyncio
+import json
 import re
 from typing import Any
 
 import pytest
 import requests
-from prometheus_client.parser import text_string_to_metric_families
 
 from rayrank.serve.config import ServeConfig
 from rayrank.serve.records import Answer, Ask, Overloaded
@@ -35,10 +35,10 @@ def test_tei_gets_an_array_best_first_with_its_headers(api: str) -> None:
     assert answer.headers["x-total-time"].isdecimal()
 
 
-def test_rerank_with_documents_answers_as_v1_rerank(api: str) -> None:
-    body = {"query": QUERY, "documents": TEXTS, "top_n": 1}
-    (result,) = post(f"{api}/rerank", body)["results"]
-    assert result == {"index": 1, "relevance_score": 0.2, "document": {"text": TEXTS[1]}}
+def test_rerank_with_documents_returns_them_as_texts_for_infinitys_clients(api: str) -> None:
+    body = {"query": QUERY, "documents": [TEXTS[0], {"id": "w", "text": TEXTS[1]}], "top_n": 1}
+    (result,) = post(f"{api}/rerank", {**body, "return_documents": True})["results"]
+    assert result == {"index": 1, "relevance_score": 0.2, "id": "w", "document": TEXTS[1]}
 
 
 def test_v1_rerank_has_the_fields_of_cohere_jina_vllm_and_infinity(api: str) -> None:
@@ -66,13 +66,12 @@ def test_documents_with_fields_are_returned_with_their_ids(api: str) -> None:
 @pytest.mark.parametrize(
     ("route", "asked", "shown"),
     [
-        ("v1/rerank", {}, True), ("v1/rerank", {"return_documents": None}, True), ("rerank", {}, True),
-        ("v1/rerank", {"return_documents": False}, False), ("rerank", {"return_documents": False}, False),
-        ("v2/rerank", {}, False), ("v2/rerank", {"return_documents": None}, False),
+        ("v1/rerank", {}, False), ("v1/rerank", {"return_documents": None}, False), ("rerank", {}, False),
+        ("v1/rerank", {"return_documents": True}, True), ("v2/rerank", {}, False),
         ("v2/rerank", {"return_documents": True}, True),
     ],
 )  # fmt: skip
-def test_documents_are_returned_by_default_except_for_cohere_v2(
+def test_documents_are_returned_only_if_the_client_asks_for_them(
     api: str, route: str, asked: dict[str, Any], shown: bool
 ) -> None:
     answer = post(f"{api}/{route}", {"query": QUERY, "documents": TEXTS, **asked})
@@ -92,18 +91,23 @@ def test_rank_fields_are_the_fields_that_are_read(api: str, scorer: Any) -> None
     assert scorer.asks[-1].passages == ["whales\n1851", "bread\nleft"]
 
 
-@pytest.mark.parametrize("top_n", [None, 0, 5])
+@pytest.mark.parametrize("top_n", [None, 0, 5, 3.0])
 def test_top_n_defaults_to_all_documents(api: str, top_n: int | None) -> None:
     assert len(post(f"{api}/v1/rerank", {"query": QUERY, "documents": TEXTS, "top_n": top_n})["results"]) == 3
 
 
-def test_raw_scores_are_logits(api: str) -> None:
-    answer = post(f"{api}/v1/rerank", {"query": QUERY, "documents": TEXTS, "raw_scores": True})
+@pytest.mark.parametrize("field", [{"raw_scores": True}, {"use_activation": False}])
+def test_raw_scores_are_logits(api: str, field: dict[str, bool]) -> None:
+    answer = post(f"{api}/v1/rerank", {"query": QUERY, "documents": TEXTS, **field})
     assert [result["relevance_score"] for result in answer["results"]] == [1.0, 0.0, -1.0]
+    for route in ("score", "v1/score"):
+        data = post(f"{api}/{route}", {"text_1": QUERY, "text_2": TEXTS, **field})["data"]
+        assert [each["score"] for each in data] == [-1.0, 1.0, 0.0]
 
 
 def test_our_own_fields_reach_the_model(api: str, scorer: Any) -> None:
     own = {"query_type": "ENTITY", "first_stage_scores": [3, 2, 1.5], "first_stage_weight": 0.3, "deadline_ms": 50}
+    own |= {"min_relevance": 0.5, "min_precision": 0.9}
     for route, name in (("rerank", "texts"), ("v1/rerank", "documents"), ("v2/rerank", "documents")):
         post(f"{api}/{route}", {"query": QUERY, name: TEXTS, **own})
         ask = scorer.asks[-1]
@@ -136,6 +140,32 @@ def test_truncated_documents_are_listed(api: str) -> None:
     tei = requests.post(f"{api}/rerank", json={"query": QUERY, "texts": long[:3]}, timeout=10)
     assert tei.headers["x-cut-texts"] == "1,2"
     assert "meta" not in post(f"{api}/score", {"queries": QUERY, "documents": TEXTS})
+
+
+def test_a_cut_query_and_an_unknown_query_type_are_in_the_warnings_of_every_answer(start: Any) -> None:
+    url = start(ServeConfig.model_validate({"name": "words", "search": {"run": "there", "depth": 3}}))
+    long, own = "whales " * 50, {"query_type": "zzz"}
+    cut, unknown = "longer than what the model reads", "query_type: zzz\nis unknown."
+
+    for route in ("v1/rerank", "v2/rerank", "rerank"):
+        warnings = post(f"{url}/{route}", {"query": long, "documents": TEXTS, **own})["meta"]["warnings"]
+        assert warnings == [f"query: {cut}; its end was not read.", unknown]
+    assert post(f"{url}/search", {"query": long, **own})["warnings"] == warnings
+    pairs = {"text_1": ["whales", long], "text_2": TEXTS[:2], **own}
+    assert post(f"{url}/score", pairs)["warnings"] == [f"text_1 1: {cut}; the ends were not read.", unknown]
+    tei = requests.post(f"{url}/rerank", json={"query": long, "texts": TEXTS, **own}, timeout=10)
+    assert (tei.headers["x-cut-query"], json.loads(tei.headers["x-warnings"])) == ("true", [unknown])
+    assert "warnings" not in post(f"{url}/v1/rerank", {"query": QUERY, "documents": TEXTS})["meta"]
+
+
+def test_a_long_query_is_refused_if_truncate_is_false(api: str) -> None:
+    long = "whales " * 50
+    tei = requests.post(f"{api}/rerank", json={"query": long, "texts": TEXTS, "truncate": False}, timeout=10)
+    assert (tei.status_code, tei.json()["error"].partition(":")[0]) == (413, "query")
+    inputs = {"source_sentence": long, "sentences": TEXTS}
+    body = {"inputs": inputs, "parameters": {"truncate": False}}
+    similarity = requests.post(f"{api}/similarity", json=body, timeout=10)
+    assert similarity.json()["error"].startswith("inputs.source_sentence: longer than the model's maximum input; ")
 
 
 def test_tei_refuses_long_texts_if_truncate_is_false(api: str) -> None:
@@ -198,6 +228,7 @@ def test_models_info_and_health_describe_the_server(api: str) -> None:
     assert [model["id"] for model in models["data"]] == ["words"]
     info = requests.get(f"{api}/info", timeout=10).json()
     assert (info["model_id"], info["max_input_length"], info["max_client_batch_size"]) == ("words", 256, 50)
+    assert info["precision"] == {"num_queries": 3}
     assert info["search"] is False
     for path in ("health", "ready", "docs"):
         assert requests.get(f"{api}/{path}", timeout=10).status_code == 200
@@ -224,33 +255,6 @@ def test_search_without_a_first_stage_names_the_setting(api: str) -> None:
     answer = requests.post(f"{api}/search", json={"query": QUERY}, timeout=10)
     assert answer.status_code == 404
     assert "search.run" in answer.json()["error"]["message"]
-
-
-def metrics(url: str) -> dict[str, Any]:
-    """Return the metrics of one ingress by name and labels."""
-    text = requests.get(f"{url}/metrics", timeout=10).text
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    (ingress,) = {sample.labels.pop("ingress") for sample in samples}
-    return {"ingress": ingress} | {" ".join([sample.name, *sample.labels.values()]): sample.value for sample in samples}
-
-
-def test_metrics_count_requests_pairs_and_phases(start: Any) -> None:
-    url = start(ServeConfig(name="words"))
-    post(f"{url}/v1/rerank", {"query": QUERY, "documents": TEXTS})
-    requests.post(f"{url}/v1/rerank", json={}, timeout=10)
-    found = metrics(url)
-    assert found["rayrank_requests_total /v1/rerank 200"] == 1
-    assert found["rayrank_requests_total /v1/rerank 422"] == 1
-    assert found["rayrank_pairs_total"] == 3
-    for phase, seconds in (("tokenise", 0.001), ("queue", 0.002), ("score", 0.003)):
-        assert found[f"rayrank_phase_seconds_sum {phase}"] == pytest.approx(seconds)
-
-
-def test_two_ingress_replicas_have_different_labels(start: Any) -> None:
-    urls = [start(ServeConfig(name="words")) for _ in range(2)]
-    for url in urls:
-        post(f"{url}/v1/rerank", {"query": QUERY, "documents": TEXTS})
-    assert metrics(urls[0])["ingress"] != metrics(urls[1])["ingress"]
 
 
 def test_the_page_and_its_files_are_served_at_the_root(api: str) -> None:

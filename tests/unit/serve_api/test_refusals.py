@@ -1,5 +1,6 @@
 """Refused requests: the status, and the error format of each API."""
 
+import gzip
 import json
 import socket
 from collections.abc import Callable
@@ -39,7 +40,7 @@ def said(answer: requests.Response, route: str) -> str:
     if route == V2:
         assert set(body) == {"message", "id"}
         return str(body["message"])
-    assert set(body) == ({"error"} if route == SCORE else {"message", "id", "error"})
+    assert set(body) == ({"error"} if route == SCORE else {"message", "id", "error", "detail"})
     assert set(body["error"]) == {"message", "type", "param", "code"}
     return str(body["error"]["message"])
 
@@ -107,6 +108,34 @@ def test_a_wrong_field_is_named(api: str, body: str, field: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ({"query": None}, "query is null: send a text."),
+        ({"query": ""}, "query is an empty text: send at least 1 character."),
+        ({"documents": "a"}, "documents is a text: send a list."),
+        ({"documents": []}, "documents has 0 entries: send at least 1."),
+        ({"documents": ["a", 3]}, "documents.1 is 3: send a text."),
+        ({"top_n": "2"}, "top_n is a text: send a whole number."),
+        ({"top_n": 1.5}, "top_n is 1.5: send a whole number."),
+        ({"top_n": -1}, "top_n is -1, which is too small: send at least 0."),
+        ({"first_stage_weight": 2}, "first_stage_weight is 2, which is too large: send at most 1."),
+        ({"raw_scores": "yes"}, "raw_scores is a text: send true or false."),
+        ({"deadline_ms": [1]}, "deadline_ms is a list: send a number."),
+    ],
+)  # fmt: skip
+def test_messages_name_the_field_its_value_and_the_fix(api: str, field: dict[str, Any], message: str) -> None:
+    answer = requests.post(api + V2, json={"query": "q", "documents": ["a"] * 5, **field}, timeout=10)
+    assert answer.json()["message"] == message
+
+
+def test_messages_about_the_body_and_choices_name_the_fix(api: str) -> None:
+    assert said(post(api + V2, b"[]"), V2) == "The body is a list: send an object."
+    assert said(post(api + V2, b'{"query": "q"}'), V2) == "documents is missing: send it, as /docs describes it."
+    wrong = b'{"query": "q", "texts": ["a"], "truncation_direction": "up"}'
+    assert said(post(api + TEI, wrong), TEI).startswith('truncation_direction is "up", which is unknown: send ')
+
+
+@pytest.mark.parametrize(
     "body",
     [
         b"", b"{", b"\x00", b'{"query": "q\x00", "documents": ["a"]}', b'{"query": "\xff", "documents": ["a"]}',
@@ -160,8 +189,36 @@ def test_another_content_type_is_refused(api: str, kind: str) -> None:
     assert "send application/json" in said(answer, V2)
 
 
-def test_a_compressed_body_is_refused(api: str) -> None:
-    assert post(api + V2, ask("q", V2, ["a"]), {**JSON, "content-encoding": "gzip"}).status_code == 415
+GZIPPED = {**JSON, "content-encoding": "gzip"}
+
+
+def test_a_body_may_be_compressed_by_gzip(api: str) -> None:
+    compressed = gzip.compress(ask("q", V2, ["a", "b"]))
+    assert len(post(api + V2, compressed, GZIPPED).json()["results"]) == 2
+    chunks = (compressed[place : place + 1] for place in range(len(compressed)))
+    assert requests.post(api + V2, data=chunks, headers=GZIPPED, timeout=10).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (gzip.compress(ask("q", V2, ["x" * 10_000_000])), 413, "larger than 20000 bytes"),
+        (gzip.compress(b"", 0) + b"\0" * 30_000, 413, "larger than 20000 bytes"),
+        (gzip.compress(ask("q", V2, ["a"]))[:-9], 400, "ends too early"),
+        (ask("q", V2, ["a"]), 400, "not gzip"),
+        (gzip.compress(b"{"), 400, "not JSON"),
+    ],
+)  # fmt: skip
+def test_a_compressed_body_has_the_limits_of_any_other(api: str, body: bytes, status: int, words: str) -> None:
+    answer = post(api + V2, body, GZIPPED)
+    assert answer.status_code == status
+    assert words in said(answer, V2)
+
+
+def test_another_compression_is_refused(api: str) -> None:
+    answer = post(api + V2, ask("q", V2, ["a"]), {**JSON, "content-encoding": "br"})
+    assert answer.status_code == 415
+    assert "send gzip" in said(answer, V2)
 
 
 def test_json_content_types_with_a_charset_or_suffix_are_accepted(api: str) -> None:
@@ -249,4 +306,5 @@ def test_without_a_model_the_server_is_not_ready(scorer: Backend, api: str, monk
 
     monkeypatch.setattr(scorer, "info", gone)
 
-    assert requests.get(f"{api}/ready", timeout=10).status_code == 503
+    for path in ("ready", "health"):
+        assert requests.get(f"{api}/{path}", timeout=10).status_code == 503

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rayrank.bundle.dev_sample import JudgedQuery, from_lines, to_lines
 from rayrank.bundle.golden import GoldenPair
 from rayrank.core.config import EvaluateConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.measure.metrics import Measure
 from rayrank.serve.promotion import difference, promoted, rolled_back, served_scores
-from rayrank.serve.replays import Replay, golden_replays, read_replays
+from rayrank.serve.replays import Replay, dev_replays, golden_replays, read_replays
 from rayrank.serve.targets import LiveModel
 
 CONFIG = EvaluateConfig(resamples=500)
@@ -118,28 +119,45 @@ def test_a_model_that_ranks_worse_on_judged_queries_is_refused_and_a_better_one_
     assert not better.objection()
 
 
-def test_with_few_judgments_low_agreement_is_refused() -> None:
-    unrelated = RNG.normal(size=(40, 10)).tolist()
+def test_a_model_is_refused_if_too_few_queries_are_judged_however_much_it_agrees() -> None:
+    slightly = (np.array(LIVE) + RNG.normal(0, 0.1, (40, 10))).tolist()
 
-    found = difference([*JUDGED[:4], *UNJUDGED[4:]], LIVE, unrelated, CONFIG)
+    few = difference([*JUDGED[:19], *UNJUDGED[19:]], LIVE, slightly, CONFIG)
+    enough = difference([*JUDGED[:20], *UNJUDGED[20:]], LIVE, slightly, CONFIG)
+    none = difference(UNJUDGED, LIVE, slightly, CONFIG)
 
-    assert "Kendall's tau with the live model is" in found.objection()
+    assert few.tau == none.tau > 0.8
+    assert "it cannot be judged (Kendall's tau with the live model is 0." in few.objection()
+    assert "because 19 of 40 replayed queries have a passage judged relevant and 20 are needed" in few.objection()
+    assert "because 0 of 40 replayed queries" in none.objection()
+    assert not enough.objection()
 
 
-def test_a_model_with_constant_scores_is_refused() -> None:
-    assert "Kendall's tau" in difference(UNJUDGED, LIVE, np.ones((40, 10)).tolist(), CONFIG).objection()
-
-
-def test_without_judgments_low_agreement_is_refused() -> None:
+def test_unrelated_models_agree_less_than_two_trainings_of_one() -> None:
     slightly = (np.array(LIVE) + RNG.normal(0, 0.3, (40, 10))).tolist()
     unrelated = RNG.normal(size=(40, 10)).tolist()
 
     like, unlike = (difference(UNJUDGED, LIVE, scores, CONFIG) for scores in (slightly, unrelated))
 
-    assert not like.objection()
-    assert like.tau > 0.6
-    assert "Kendall's tau with the live model is" in unlike.objection()
+    assert like.tau > 0.6 > 0.3 > unlike.tau
     assert like.overlap > unlike.overlap
+    assert difference(UNJUDGED, LIVE, np.ones((40, 10)).tolist(), CONFIG).tau == 0
+
+
+def test_the_dev_sample_of_an_export_is_replayed_with_its_judgments_and_first_stage_scores(tmp_path: Path) -> None:
+    sample = (
+        JudgedQuery(query="who", documents=("a", "b"), relevance=(0, 2), first_stage_scores=(3.5, 1.0)),
+        JudgedQuery(query="wo", query_type="location", documents=("é",), relevance=(1,), first_stage_scores=(2.0,)),
+    )
+    lines = to_lines(sample)
+
+    assert from_lines(lines) == sample
+    assert dev_replays(sample) == [
+        Replay("who", ("a", "b"), None, (0, 2), (3.5, 1.0)), Replay("wo", ("é",), "location", (1,), (2.0,)),
+    ]  # fmt: skip
+    # The file is in the format of --queries.
+    (tmp_path / "dev.jsonl").write_bytes(lines)
+    assert read_replays(str(tmp_path / "dev.jsonl"), None)[1] == Replay("wo", ["é"], "location", [1], [2.0])
 
 
 def test_each_model_is_compared_with_its_own_first_stage_weight() -> None:

@@ -11,7 +11,7 @@ from rayrank.core.presets import PRESETS
 from rayrank.jobs.ablate import run
 from rayrank.stages.ablation import (
     RowSpec,
-    _configured,
+    configured,
     device_seconds,
     full_run,
     pairs_per_second,
@@ -85,8 +85,8 @@ def test_the_rankers_of_the_papers_read_the_same_candidates() -> None:
         *("SDNet + trained hybrid score", "DR-BERT"),
     ]
     for name in ("monoBERT", "MarkedBERT", "SDNet", "DR-BERT"):
-        assert "run:trained_hybrid" in flow.inputs(rows[name].run, _configured(config, rows[name], 1)), name
-    plain, marked = (_configured(config, rows[name], 1) for name in ("monoBERT", "MarkedBERT"))
+        assert "run:trained_hybrid" in flow.inputs(rows[name].run, configured(config, rows[name], 1)), name
+    plain, marked = (configured(config, rows[name], 1) for name in ("monoBERT", "MarkedBERT"))
     assert not plain.pretrain.enabled
     assert marked.model_copy(update={"input": plain.input}) == plain
     assert marked.input.markers == config.input.query_length
@@ -98,7 +98,7 @@ def test_a_ranker_that_is_the_full_model_has_one_row_and_monobert_no_markers(pre
     rows = rankers_table(config)
 
     assert len({row.name for row in rows}) == len(rows)
-    assert _configured(config, next(row for row in rows if row.name == "monoBERT"), 1).input.markers == 0
+    assert configured(config, next(row for row in rows if row.name == "monoBERT"), 1).input.markers == 0
 
 
 def test_files_that_a_row_names_enter_keys_by_their_content(tmp_path: Path) -> None:
@@ -106,10 +106,10 @@ def test_files_that_a_row_names_enter_keys_by_their_content(tmp_path: Path) -> N
     for content in ("LOC:city where is it", "HUM:ind who was it"):
         (tmp_path / "labels").write_text(content)
         labels = {"query_types.predict": "trained", "typer.labels": str(tmp_path / "labels")}
-        keys.append(flow.key("listwise", _configured(config, RowSpec("typed", labels, "drbert"), 13)))
+        keys.append(flow.key("listwise", configured(config, RowSpec("typed", labels, "drbert"), 13)))
     assert keys[0] != keys[1]
     with pytest.raises(ConfigError, match=r"The run fuzed cannot be read: No such file .* or one of bm25,"):
-        _configured(config, RowSpec("blended", {}, "fuzed"), 13)
+        configured(config, RowSpec("blended", {}, "fuzed"), 13)
 
 
 @pytest.mark.parametrize("key", ["training.seed", "training.metric", "dataset.source"])

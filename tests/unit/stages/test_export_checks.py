@@ -18,6 +18,7 @@ from rayrank.core.records import CANDIDATES, JUDGMENTS
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
 from rayrank.scores.calibration import Calibration, fit
+from rayrank.scores.precision import precision_table
 from rayrank.stages import export_checks
 from rayrank.stages.export_checks import make_checks
 from rayrank.text.pieces import PieceEncoder, load_tokenizer, save_tokenizer
@@ -117,6 +118,9 @@ def test_the_calibration_uses_the_dev_run_or_scores_dev_if_there_is_none(
     assert sampled.calibration is not None
     assert sampled.calibration != from_run.calibration
     assert (sampled.calibration.num_pairs, sampled.calibration.num_queries) == (NUM_QUERIES * DEPTH, NUM_QUERIES)
+    assert from_run.precision == precision_table(scores, labels, of_query, from_run.calibration)
+    assert sampled.precision is not None
+    assert sampled.precision.num_queries == NUM_QUERIES
     assert from_run.golden == sampled.golden
     assert "calibration error" in from_run.finding
 

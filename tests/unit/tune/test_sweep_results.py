@@ -137,7 +137,9 @@ def test_all_results_are_written_and_the_report_is_self_contained(
 
 def test_unchanged_settings_that_are_the_best_are_not_compared_again(space: Space, config: PipelineConfig) -> None:
     (own,) = space.initial_points(config)
-    assert not any("jobs.ablate" in line for line in results.findings([Record(0, "finished", own, 0.4)], space, config))
+    assert not any(
+        "rayrank ablate" in line for line in results.findings([Record(0, "finished", own, 0.4)], space, config)
+    )
 
 
 @pytest.mark.parametrize(

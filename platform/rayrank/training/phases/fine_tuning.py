@@ -154,11 +154,16 @@ def dev_values(data: TrainingData, split: Split, scorer: PairScores, measure: Me
     return measure.values(data.judgments.filter(judged), run)
 
 
-def join_candidates(config: PipelineConfig, store: Store, train: Iterable[pa.Table] | None = None) -> Inputs:
-    """Return inputs with the first stage's candidates of train and dev; `train` replaces those of train."""
+def join_candidates(
+    config: PipelineConfig, store: Store, train: Iterable[pa.Table] | None = None, added: pa.Table | None = None
+) -> Inputs:
+    """Return inputs with the first stage's candidates of train and dev; `train` replaces those of train.
+
+    `added` are judgments that count as the dataset's own do.
+    """
     found = store.require("candidates", config)
     train = read_candidates(found, "train") if train is None else train
-    return inputs_of(config, store, {"train": train, "dev": read_candidates(found, "dev")})
+    return inputs_of(config, store, {"train": train, "dev": read_candidates(found, "dev")}, added=added)
 
 
 def with_dev_queries(inputs: Inputs, config: PipelineConfig) -> Inputs:

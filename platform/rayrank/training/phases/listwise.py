@@ -2,31 +2,29 @@
 
 Examples: one list per training query, drawn anew each epoch from its relevant passages and from the other candidates
 that the noise filter keeps. Loss: that of `listwise.loss`, by default the negative log likelihood of the positives
-within their list. Start: the pointwise
+within their list; with a teacher (`listwise.teacher`), mixed with a loss of its scores. Start: the pointwise
 model with one output instead of two, or an encoder with a randomly initialised head (`listwise.start`,
 `listwise.head`). Dev metric: `training.metric` of the dev queries' first-stage candidates, ordered by the model.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
+import torch
 from torch import Tensor, nn
 
 from rayrank.core.artifacts import Store
 from rayrank.core.config import ListwiseConfig, PipelineConfig, TrainingConfig
-from rayrank.data.pair_set import PairSet
 from rayrank.measure.metrics import MRR_10, Measure
 from rayrank.models.batches import PackedBatch
 from rayrank.models.reranker import Reranker, listwise_head, relevance_score
 from rayrank.models.saved import load_reranker
-from rayrank.scores.noise_filter import removed
 from rayrank.text.ragged import Rows
-from rayrank.training.data import Inputs, read_candidates
+from rayrank.training.data import Inputs
 from rayrank.training.draws import draw, draw_by_weight
 from rayrank.training.layer_rates import with_frozen_parts
 from rayrank.training.list_losses import LOSSES
+from rayrank.training.noise import filtered_candidates, relabelled
 from rayrank.training.phases.fine_tuning import (
     FineTuning,
     PairGroups,
@@ -38,6 +36,8 @@ from rayrank.training.phases.fine_tuning import (
     with_dev_queries,
     word_table_of,
 )
+from rayrank.training.teacher import Teacher, teacher_of
+from rayrank.training.teacher_losses import TEACHER_LOSSES
 
 STAGE = "listwise"
 
@@ -49,11 +49,14 @@ def settings(config: PipelineConfig) -> ListwiseConfig:
 
 def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "Listwise"]:
     """Return the model that a worker starts from and its examples, read from storage."""
-    phase = Listwise(_filtered_inputs(config, store), config.listwise, config.training, Measure.of(config))
+    inputs = _filtered_inputs(config, store)
+    teacher = teacher_of(config, store, inputs.data)
+    phase = Listwise(inputs, config.listwise, config.training, Measure.of(config), teacher)
     return with_frozen_parts(_first_model(config, store), config.listwise), phase
 
 
 def _first_model(config: PipelineConfig, store: Store) -> Reranker:
+    """Return the model that the phase starts from."""
     if config.listwise.start == "encoder":
         return Reranker(pretrained_encoder(config, store), num_outputs=1)
     model = load_reranker(store.require("pointwise", config), config.strm, word_table_of(config, store)).train()
@@ -65,17 +68,10 @@ def _first_model(config: PipelineConfig, store: Store) -> Reranker:
 
 def _filtered_inputs(config: PipelineConfig, store: Store) -> Inputs:
     """Return inputs with the noise-filtered candidates to train on and all candidates to measure on."""
-    if config.noise.threshold == 1:  # the filter removes nothing, and there may be no noise artifact
+    if not config.noise.reads_scores:  # the filter changes nothing, and there may be no noise artifact
         return with_dev_queries(join_candidates(config, store), config)
-    return with_dev_queries(join_candidates(config, store, filtered_candidates(config, store)), config)
-
-
-def filtered_candidates(config: PipelineConfig, store: Store) -> Iterator[pa.Table]:
-    """Yield the training candidates without those that the noise filter removes: D' in the paper."""
-    judged = PairSet(store.require("corpus", config).read_table("judgments.parquet"))
-    for scored in read_candidates(store.require("noise", config), "train"):
-        gone = removed(scored["score"].to_numpy(), judged.marks(scored), config.noise.threshold)
-        yield scored.filter(pa.array(~gone))
+    added = relabelled(config, store)
+    return with_dev_queries(join_candidates(config, store, filtered_candidates(config, store), added), config)
 
 
 class LabelledLists(NamedTuple):
@@ -86,16 +82,19 @@ class LabelledLists(NamedTuple):
     """(lists, length): the grade of a positive (1 if all have the same), 0 for a negative, -1 for padding."""
     pair_indices: Tensor
     """(lists, length): the index of each passage's pair in `inputs`; that of any pair for padding."""
+    taught: Tensor | None = None
+    """(lists, length): the teacher's scores, NaN for a passage without one; None without a teacher."""
 
 
 class Listwise(FineTuning):
     """One list per training query, with `listwise.positives` and `listwise.negatives`, drawn anew each epoch."""
 
     def __init__(
-        self, inputs: Inputs, config: ListwiseConfig, training: TrainingConfig, measure: Measure = MRR_10
-    ) -> None:
+        self, inputs: Inputs, config: ListwiseConfig, training: TrainingConfig, measure: Measure = MRR_10,
+        teacher: Teacher | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(STAGE, inputs, training, measure)
-        self._config = config
+        self._config, self._teacher = config, teacher
         self.measures_start = config.start == "pointwise" and config.head == "difference"
 
     def num_examples(self) -> int:
@@ -122,13 +121,37 @@ class Listwise(FineTuning):
         pair_indices = np.where(present, present.ravel().cumsum().reshape(present.shape) - 1, 0)
         query_rows = np.repeat(queries, present.sum(1))
         inputs = collate_inputs(model, self.inputs, query_rows, passages[present])
-        return LabelledLists(inputs, to_device_of(model, labels), to_device_of(model, pair_indices))
+        taught = None
+        if self._teacher:
+            # Padding is in no loss, whatever its score.
+            scores = self._teacher.scores(np.repeat(queries, passages.shape[1]), passages.ravel())
+            taught = to_device_of(model, scores.reshape(passages.shape) / np.float32(self._config.temperature))
+        return LabelledLists(inputs, to_device_of(model, labels), to_device_of(model, pair_indices), taught)
 
     def loss(self, model: nn.Module, prepared: LabelledLists) -> tuple[Tensor, Tensor]:
         """Return the loss of the lists, and the pairs' scores."""
         scores = relevance_score(pair_logits(model, prepared.inputs)).float()
         lists = scores.index_select(0, prepared.pair_indices.flatten()).view(prepared.pair_indices.shape)
-        return LOSSES[self._config.loss](lists, prepared.labels), scores
+        loss = LOSSES[self._config.loss](lists, prepared.labels)
+        if prepared.taught is None:
+            return loss, scores
+        of_teacher = TEACHER_LOSSES[self._config.teacher_loss](lists, prepared.labels, prepared.taught)
+        return torch.lerp(loss, of_teacher, self._config.teacher_weight), scores
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), **({"taught": self._taught()} if self._teacher else {})}
+
+    def _taught(self) -> dict[str, float]:
+        """Return which shares of the relevant passages and of the negatives the teacher has scored."""
+        assert self._teacher
+        chosen = [self.split.queries[index] for index in self.query_indices]
+        shares = {}
+        for name, rows_of in (("positives", self.split.positives.__getitem__), ("negatives", self.split.negatives)):
+            rows = [rows_of(index).astype(np.int64) for index in self.query_indices]
+            queries = np.repeat(chosen, [len(each) for each in rows])
+            scores = self._teacher.scores(queries, np.concatenate(rows))
+            shares[name] = float((~np.isnan(scores)).mean())
+        return shares
 
 
 def query_list(

@@ -1,0 +1,30 @@
+"""Judged dev queries with their candidates as text, on which a promotion compares a new model with the live one."""
+
+from pydantic import TypeAdapter
+
+from rayrank.core.config import Section
+
+
+class JudgedQuery(Section):
+    """A dev query, some of its candidates in the first stage's order, and their grades: a line of jobs.promote's
+    --queries."""
+
+    query: str
+    query_type: str | None = None
+    """None if the model's input has no query type."""
+    documents: tuple[str, ...]
+    relevance: tuple[int, ...]
+    first_stage_scores: tuple[float, ...]
+
+
+_LINE = TypeAdapter(JudgedQuery)
+
+
+def to_lines(sample: tuple[JudgedQuery, ...]) -> bytes:
+    """Return the sample as JSON lines."""
+    return b"".join(_LINE.dump_json(each) + b"\n" for each in sample)
+
+
+def from_lines(content: bytes) -> tuple[JudgedQuery, ...]:
+    """Return the sample of JSON lines."""
+    return tuple(_LINE.validate_json(line) for line in content.splitlines())

@@ -1,0 +1,88 @@
+"""What happens around every request, whatever its route: figures, a line of the access log, HEAD, security headers."""
+
+import json
+import logging
+import sys
+import time
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rayrank.serve.metrics import Metrics
+
+POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+"""The Content-Security-Policy: pages run only this server's scripts and styles, and no other site may frame them."""
+
+HEADERS = [(b"content-security-policy", POLICY.encode()), (b"x-content-type-options", b"nosniff")]
+
+UNKNOWN = "unknown"
+"""The route in the figures of all paths that no route has: a label for each would fill Prometheus' memory."""
+
+MAX_LOGGED = 200
+"""Characters of a path or a request's id in the log."""
+
+log = logging.getLogger(__name__)
+
+_num_documents: ContextVar[list[int]] = ContextVar("num_documents")
+
+
+def count_documents(number: int) -> None:
+    """Add documents to those that the current request sent to the model."""
+    if counted := _num_documents.get(None):
+        counted[0] += number
+
+
+def write_log() -> None:
+    """Write the access log to standard output, which Ray keeps in the log files of its workers."""
+    if not log.handlers:
+        log.addHandler(logging.StreamHandler(sys.stdout))
+        log.setLevel(logging.INFO)
+        log.propagate = False
+
+
+class Access:
+    """Counts and logs requests, answers HEAD as GET without the body, and adds security headers."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on to the application."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        method, started, status = scope["method"], time.perf_counter(), 500
+        scope = {**scope, "method": "GET" if method == "HEAD" else method}
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), *HEADERS]}
+            elif method == "HEAD":
+                message = {**message, "body": b""}
+            await send(message)
+
+        documents = [0]
+        _num_documents.set(documents)
+        try:
+            with self._metrics.in_flight():
+                await self._app(scope, receive, watch)
+        finally:
+            seconds = time.perf_counter() - started
+            self._metrics.request(getattr(scope.get("route"), "path", UNKNOWN), status, seconds)
+            if log.isEnabledFor(logging.INFO):
+                log.info(_line({**scope, "method": method}, status, seconds, documents[0]))
+
+
+def _line(scope: Scope, status: int, seconds: float, num_documents: int) -> str:
+    # Ray Serve gives an id to a request without one, and returns the id in the response.
+    id_ = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"").decode("latin-1")
+    line: dict[str, Any] = {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"), "id": id_[:MAX_LOGGED],
+        "method": scope["method"], "path": scope["path"][:MAX_LOGGED], "status": status,
+        "ms": round(1000 * seconds, 1), "documents": num_documents,
+    }  # fmt: skip
+    return json.dumps(line)

@@ -1,0 +1,194 @@
+"""What operators of an endpoint rely on: figures, the access log, security headers, and parts that are switched off."""
+
+import json
+import logging
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from rayrank.serve import access
+from rayrank.serve.config import HttpConfig, ServeConfig
+from rayrank.serve.metrics import Metrics
+from rayrank.serve.records import Answer, Load, Timing
+
+BODY = {"query": "how do whales breathe", "documents": ["bread needs yeast", "whales breathe air", "whales sing"]}
+Start = Callable[[ServeConfig], str]
+
+
+def post(url: str, body: Any) -> requests.Response:
+    return requests.post(url, json=body, timeout=10)
+
+
+def values(text: str) -> dict[str, float]:
+    """Return the values of Prometheus' text by name and labels."""
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {" ".join([sample.name, *sample.labels.values()]): sample.value for sample in samples}
+
+
+def scraped(url: str) -> dict[str, float]:
+    return values(requests.get(f"{url}/metrics", timeout=10).text)
+
+
+def test_metrics_count_requests_pairs_and_phases(start: Start) -> None:
+    url = start(ServeConfig(name="words"))
+    post(f"{url}/v1/rerank", BODY)
+    post(f"{url}/v1/rerank", {})
+    found = scraped(url)
+    assert found["rayrank_requests_total /v1/rerank 200"] == 1
+    assert found["rayrank_requests_total /v1/rerank 422"] == 1
+    assert found["rayrank_pairs_total"] == 3
+    for phase, seconds in (("tokenise", 0.001), ("queue", 0.002), ("score", 0.003)):
+        assert found[f"rayrank_phase_seconds_sum {phase}"] == pytest.approx(seconds)
+    assert found["rayrank_queued_pairs"] == 23
+    assert found["rayrank_model_replicas"] == 2
+    # The scrape itself.
+    assert found["rayrank_in_flight_requests"] == 1
+
+
+def test_metrics_count_truncated_passages_and_partial_answers(start: Start) -> None:
+    url = start(ServeConfig(name="words"))
+    post(f"{url}/v1/rerank", {**BODY, "documents": ["x" * 300, "y" * 300, "short"]})
+    post(f"{url}/v1/rerank", {**BODY, "deadline_ms": 0.5})
+    found = scraped(url)
+    assert found["rayrank_truncated_passages_total"] == 2
+    assert found["rayrank_partial_answers_total"] == 1
+
+
+def test_all_unknown_paths_have_one_label(start: Start) -> None:
+    url = start(ServeConfig(name="words"))
+    for place in range(20):
+        requests.get(f"{url}/nowhere/{place}", timeout=10)
+    requests.get(f"{url}/v1/models/any", timeout=10)
+    counted = {name: value for name, value in scraped(url).items() if name.startswith("rayrank_requests_total")}
+    assert counted == {"rayrank_requests_total unknown 404": 20, "rayrank_requests_total /v1/models/{name:path} 404": 1}
+
+
+def answered(metrics: Metrics, times: int) -> Metrics:
+    for _ in range(times):
+        metrics.request("/score", 200, 0.1)
+        metrics.answer(Answer([1.0], [0.5], [0], 7, num_cached=1, timing=Timing(0.1, 0.2, 0.3)))
+    return metrics
+
+
+def test_a_scrape_adds_up_all_replicas() -> None:
+    first, second = answered(Metrics(), 2), answered(Metrics(), 3)
+    with second.in_flight():
+        found = values(first.text([first.figures(), second.figures()], [Load(5), Load(6)]).decode())
+    assert found["rayrank_requests_total /score 200"] == 5
+    assert found["rayrank_request_seconds_count /score"] == 5
+    assert found["rayrank_request_seconds_bucket +Inf /score"] == 5
+    assert found["rayrank_cached_passages_total"] == 5
+    assert (found["rayrank_queued_pairs"], found["rayrank_in_flight_requests"]) == (11, 1)
+    assert (found["rayrank_ingress_replicas"], found["rayrank_model_replicas"]) == (2, 2)
+
+
+def test_sums_do_not_decrease_when_a_replica_ends() -> None:
+    first, second, third = answered(Metrics(), 2), answered(Metrics(), 3), answered(Metrics(), 4)
+    first.text([second.figures()], [])
+    # The third replica has never met the second one, which is gone, but the first one has.
+    found = values(third.text([first.figures()], []).decode())
+    assert found["rayrank_requests_total /score 200"] == 9
+    assert found["rayrank_ingress_replicas"] == 2
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines of the access log."""
+    found: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(record.getMessage())
+
+    monkeypatch.setattr(access.log, "handlers", [Handler()])
+    monkeypatch.setattr(access.log, "propagate", False)
+    monkeypatch.setattr(access.log, "level", logging.INFO)
+    access.log.manager._clear_cache()  # type: ignore[attr-defined]
+    return found
+
+
+def logged(lines: list[str], number: int) -> list[dict[str, Any]]:
+    """Return the lines of that many requests: each is written after its answer was sent."""
+    limit = time.monotonic() + 10
+    while len(lines) < number and time.monotonic() < limit:
+        time.sleep(0.01)
+    return [json.loads(line) for line in lines]
+
+
+def test_the_access_log_has_a_line_of_json_for_each_request(lines: list[str], start: Start) -> None:
+    url = start(ServeConfig(name="words"))
+    headers = {"x-request-id": "abc-1"}
+    requests.post(f"{url}/v1/rerank?q=secret", json=BODY, headers=headers, timeout=10)
+    requests.head(f"{url}/nowhere%0Aforged", timeout=10)
+    ranked, lost = logged(lines, 2)
+    assert ranked.pop("ms") >= 0
+    assert ranked.pop("time")
+    assert ranked == {"id": "abc-1", "method": "POST", "path": "/v1/rerank", "status": 200, "documents": 3}
+    assert (lost["method"], lost["path"], lost["status"]) == ("HEAD", "/nowhere\nforged", 404)
+    assert all("\n" not in line for line in lines)
+
+
+def test_documents_of_all_queries_of_a_request_are_logged(lines: list[str], start: Start) -> None:
+    post(f"{start(ServeConfig(name='words'))}/score", {"queries": ["a", "b", "a"], "documents": ["c", "d", "e"]})
+    assert logged(lines, 1)[0]["documents"] == 3
+
+
+def test_pages_run_only_scripts_of_this_server(api: str) -> None:
+    for path in ("/", "/docs"):
+        page = requests.get(api + path, timeout=10)
+        assert "default-src 'self'" in page.headers["content-security-policy"]
+        assert not re.findall(r"<(?:script|style)>|style=|(?:src|href)=\"(?:https?:)?//", page.text)
+
+
+def test_docs_need_nothing_from_other_servers(api: str) -> None:
+    page = requests.get(f"{api}/docs", timeout=10).text
+    files = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert {"docs.js", "docs.css", "openapi.json"} <= set(files)
+    for file in files:
+        assert requests.get(f"{api}/{file}", timeout=10).status_code == 200, file
+    assert "import " not in requests.get(f"{api}/docs.js", timeout=10).text
+
+
+@pytest.mark.parametrize(
+    ("switch", "off", "on"),
+    [
+        ("page", ["", "/page.js"], ["/docs", "/style.css", "/docs.js"]),
+        ("docs", ["/docs", "/openapi.json", "/docs.js"], ["", "/style.css", "/page.js"]),
+    ],
+)
+def test_pages_can_be_switched_off(start: Start, switch: str, off: list[str], on: list[str]) -> None:
+    url = start(ServeConfig(name="words", http=HttpConfig.model_validate({switch: False})))
+    assert {requests.get(url + path, timeout=10).status_code for path in off} == {404 if switch == "docs" else 405, 404}
+    assert {requests.get(url + path, timeout=10).status_code for path in on} == {200}
+    assert post(f"{url}/v1/rerank", BODY).ok
+
+
+def test_explanations_can_be_switched_off(start: Start) -> None:
+    url = start(ServeConfig(name="words", http=HttpConfig(explain=False)))
+    answer = post(f"{url}/explain", {"query": "a", "document": "b"})
+    assert answer.status_code == 404
+    assert "http.explain=true" in answer.json()["error"]["message"]
+    assert requests.get(f"{url}/info", timeout=10).json()["explain"] is False
+
+
+def test_pages_of_other_origins_may_call_only_if_the_setting_names_them(start: Start) -> None:
+    closed, opened = (
+        start(ServeConfig(name="words")),
+        start(ServeConfig(name="words", http=HttpConfig(cors="https://shop.example, https://other.example"))),
+    )
+    asked = {"origin": "https://shop.example", "access-control-request-method": "POST",
+             "access-control-request-headers": "authorization,content-type"}  # fmt: skip
+    assert (
+        "access-control-allow-origin" not in requests.options(f"{closed}/v1/rerank", headers=asked, timeout=10).headers
+    )
+    allowed = requests.options(f"{opened}/v1/rerank", headers=asked, timeout=10)
+    assert (allowed.status_code, allowed.headers["access-control-allow-origin"]) == (200, "https://shop.example")
+    answer = requests.post(f"{opened}/v1/rerank", json=BODY, headers={"origin": "https://shop.example"}, timeout=10)
+    assert answer.headers["access-control-allow-origin"] == "https://shop.example"
+    other = requests.options(f"{opened}/v1/rerank", headers={**asked, "origin": "https://evil.example"}, timeout=10)
+    assert "access-control-allow-origin" not in other.headers

@@ -1,0 +1,114 @@
+"""A student learns the scores that a teacher gave to the training candidates."""
+
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from rayrank.core.artifacts import Store
+from rayrank.core.config import ListwiseConfig, TrainingConfig
+from rayrank.core.errors import ConfigError, DatasetError
+from rayrank.core.overrides import build
+from rayrank.core.records import CANDIDATES
+from rayrank.training.data import Inputs
+from rayrank.training.phases.listwise import Listwise
+from rayrank.training.steps import TrainStep, adamw
+from rayrank.training.teacher import Teacher, teacher_of
+
+from .conftest import WORDS, tiny_model
+
+
+def rows(inputs: Inputs, split: str, score: float = 0.0) -> pa.Table:
+    """Every candidate of a split, scored by its first word unless a score is given."""
+    data = inputs.data
+    of = data.splits[split]
+    pairs = [(int(query), int(row)) for index, query in enumerate(of.queries) for row in of.candidates[index]]
+    ids = [[f"q{query}" for query, _ in pairs], [f"p{row}" for _, row in pairs]]
+    return pa.table([*ids, [1] * len(pairs), [score or float(row % WORDS) for _, row in pairs]], schema=CANDIDATES)
+
+
+def test_scores_are_found_by_pair_in_any_order_of_rows_and_files(inputs: Inputs) -> None:
+    table = rows(inputs, "train")
+    shuffled = table.take(np.random.default_rng(0).permutation(len(table)))
+    teacher = Teacher.of(inputs.data, [shuffled.slice(0, 30), shuffled.slice(30), rows(inputs, "dev", 9.0)])
+
+    query, passages = int(inputs.data.splits["train"].queries[3]), inputs.data.splits["train"].candidates[3]
+    unscored = next(row for row in range(36) if row not in passages)
+    asked = np.array([*passages, unscored])
+    found = teacher.scores(np.full(len(asked), query), asked)
+
+    assert found[:-1].tolist() == [float(row % WORDS) for row in passages]
+    assert math.isnan(found[-1])
+    # Only the training queries' scores are kept.
+    dev = inputs.data.splits["dev"]
+    assert np.isnan(teacher.scores(dev.queries[:1], dev.candidates[0][:1].astype(np.int64))).all()
+
+
+@pytest.mark.parametrize("loss", ["kl", "margin_mse"])
+def test_a_student_of_a_teacher_alone_takes_over_its_scores(inputs: Inputs, loss: str) -> None:
+    """The teacher's scores do not depend on the query, so no label says what it says."""
+    teacher = Teacher.of(inputs.data, [rows(inputs, "train")])
+    config = ListwiseConfig(
+        teacher="t", teacher_loss=loss, teacher_weight=1.0, temperature=4.0, negatives=6, batch_size=16, lr=3e-3
+    )
+    phase = Listwise(inputs, config, TrainingConfig(), teacher=teacher)
+    torch.manual_seed(0)
+    model = tiny_model(outputs=1, dropout=0.0)
+    step = TrainStep(model, phase, adamw(model, config), config)
+
+    losses = [step(phase.examples(epoch), seed=epoch)[0].item() for epoch in range(40)]
+
+    assert losses[-1] < 0.2 * losses[0]
+    assert phase.facts()["taught"] == {"positives": 1.0, "negatives": 1.0}
+
+
+def test_the_losses_of_teacher_and_labels_are_mixed_by_weight_and_unscored_passages_count_for_labels_only(
+    inputs: Inputs,
+) -> None:
+    table = rows(inputs, "train")
+    teacher = Teacher.of(inputs.data, [table.filter(pa.array(np.arange(len(table)) % 2 == 0))])
+    model = tiny_model(outputs=1, dropout=0.0)
+
+    def loss(weight: float) -> float:
+        config = ListwiseConfig(teacher="t", teacher_weight=weight, negatives=6)
+        phase = Listwise(inputs, config, TrainingConfig(), teacher=teacher)
+        return phase.loss(model, phase.prepare(model, phase.examples(0)))[0].item()
+
+    plain = Listwise(inputs, ListwiseConfig(negatives=6), TrainingConfig())
+    of_labels = plain.loss(model, plain.prepare(model, plain.examples(0)))[0].item()
+    assert loss(0.25) == pytest.approx(0.75 * of_labels + 0.25 * loss(1.0), rel=1e-5)
+    assert loss(1.0) != pytest.approx(of_labels, rel=1e-3)
+    facts = Listwise(inputs, ListwiseConfig(teacher="t"), TrainingConfig(), teacher=teacher).facts()["taught"]
+    assert 0 < facts["positives"] < 1
+    assert 0 < facts["negatives"] < 1
+
+
+def test_a_teacher_without_scores_of_training_queries_is_an_error(inputs: Inputs, tmp_path: Path) -> None:
+    config, store = build("demo", assignments=["listwise.teacher=pointwise"]), Store(str(tmp_path))
+    artifact = store.artifact("run:pointwise@train", config)
+    artifact.write_table("train/part-00000.parquet", rows(inputs, "dev"))
+    store.finish(artifact, config, time.monotonic(), {}, "run:pointwise@train")
+
+    with pytest.raises(DatasetError, match=r"listwise\.teacher=pointwise has scored no passage of a training query"):
+        teacher_of(config, store, inputs.data)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["listwise.teacher=missing"], "listwise.teacher=missing cannot be used: there is no such run"),
+        (["listwise.teacher=drbert"], "listwise -> drbert@train -> listwise is a cycle"),
+        (["listwise.teacher=provided"], "listwise.teacher=provided cannot be used: this run has no scores"),
+        (
+            ["runs.both={kind: interpolate, of: [pointwise, bm25]}", "listwise.teacher=both"],
+            r"runs.both.weight is empty, .* as in runs.both.weight=\[1, 1\]",
+        ),
+    ],
+)
+def test_a_run_that_cannot_teach_is_one_sentence(settings: list[str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        build("demo", assignments=settings)
