@@ -51,7 +51,7 @@ def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "Listwise"]:
     """Return the model that a worker starts from and its examples, read from storage."""
     inputs = _filtered_inputs(config, store)
     teacher = teacher_of(config, store, inputs.data)
-    phase = Listwise(inputs, config.listwise, config.training, Measure.of(config), teacher)
+    phase = Listwise(inputs, config.listwise, config.listwise.seeded(config.training), Measure.of(config), teacher)
     return with_frozen_parts(_first_model(config, store), config.listwise), phase
 
 
