@@ -1,6 +1,6 @@
 """Trained models on storage: a model's kind, its encoder's shape and its weights, in the artifact of its stage."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol, cast
 
@@ -45,6 +45,19 @@ def save(
     artifact.write_json(SHAPE, base_config.to_diff_dict())
     with artifact.create(WEIGHTS) as stream:
         stream.write(safetensors.torch.save({name: tensor.contiguous() for name, tensor in weights.items()}))
+
+
+def save_average(artifact: Artifact, members: Sequence[Artifact]) -> None:
+    """Store the model whose weights are the means of the weights of models of one kind and shape."""
+    total: dict[str, Tensor] = {}
+    for member in members:
+        weights = load_weights(member)
+        total = {name: total.get(name, 0) + tensor.double() for name, tensor in weights.items()}
+    mean = {name: (tensor / len(members)).to(weights[name].dtype) for name, tensor in total.items()}
+    for name in (KIND, SHAPE):
+        artifact.write_json(name, members[0].read_json(name))
+    with artifact.create(WEIGHTS) as stream:
+        stream.write(safetensors.torch.save(mean))
 
 
 def load_weights(artifact: Artifact) -> dict[str, Tensor]:

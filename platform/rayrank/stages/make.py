@@ -5,6 +5,7 @@ from importlib import import_module
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
+from rayrank.core.nodes import stage_of
 
 
 def make(name: str, config: PipelineConfig, store: Store) -> Artifact:
@@ -14,5 +15,6 @@ def make(name: str, config: PipelineConfig, store: Store) -> Artifact:
         from rayrank.runs.making import make_run
 
         return make_run(node, config, store)
-    made: Artifact = import_module(f"rayrank.stages.{node}").run(config, store)
+    stage, own = stage_of(node, config)
+    made: Artifact = import_module(f"rayrank.stages.{stage}").run(own, store)
     return made

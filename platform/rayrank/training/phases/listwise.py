@@ -52,11 +52,12 @@ def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "Listwise"]:
     """Return the model that a worker starts from and its examples, read from storage."""
     inputs = _chosen_inputs(config, store)
     teacher = teacher_of(config, store, inputs.data)
-    phase = Listwise(inputs, config.listwise, config.training, Measure.of(config), teacher)
+    phase = Listwise(inputs, config.listwise, config.listwise.seeded(config.training), Measure.of(config), teacher)
     return with_frozen_parts(_first_model(config, store), config.listwise), phase
 
 
 def _first_model(config: PipelineConfig, store: Store) -> Reranker:
+    """Return the model that the phase starts from."""
     if config.listwise.start == "encoder":
         return Reranker(pretrained_encoder(config, store), num_outputs=1)
     model = load_reranker(store.require("pointwise", config), config.strm, word_table_of(config, store)).train()
