@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rayrank.core import overrides
-from rayrank.core.artifacts import Store
+from rayrank.core.artifacts import Store, check_files
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import RayrankError
 from rayrank.core.progress import say
@@ -58,11 +58,24 @@ def _storage(root: str) -> list[Any]:
         store = Store(root)
     except RayrankError as error:
         return ["", Finding("problem", str(error), "name another --storage")]
-    writable = Finding("ok", f"the storage {store.root} can be written from here")
-    if "://" in store.root:
-        return [store.root, writable]
-    disk = shutil.disk_usage(store.root)
-    return [store.root, writable, checks.disk("the storage", disk.free, disk.total)]
+    found = [Finding("ok", f"the storage {store.root} can be written from here"), *_artifacts(store)]
+    if "://" not in store.root:
+        disk = shutil.disk_usage(store.root)
+        found.append(checks.disk("the storage", disk.free, disk.total))
+    return [store.root, *found]
+
+
+def _artifacts(store: Store) -> Iterator[Finding]:
+    """Look for files that finished artifacts have lost."""
+    whole = 0
+    for folder in store.folders():
+        for artifact in store.finished(folder):
+            try:
+                check_files(artifact)
+                whole += 1
+            except RayrankError as error:
+                yield Finding("problem", str(error), f"delete {artifact.url}")
+    yield Finding("ok", f"{whole} artifacts on it have all of their files")
 
 
 def _cluster(config: PipelineConfig, root: str, packages: list[str]) -> Iterator[Finding]:
