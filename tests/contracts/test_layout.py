@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 FOLDERS = {"platform", "jobs", "serve", "tune", "tests"}
-BESIDES = {"docs", "benchmarks"}
+BESIDES = {"deploy", "docs", "benchmarks"}
 FILES = {"cluster.yaml", "pyproject.toml", "constraints.txt", "Makefile", "README.md", "LICENSE"}
 
 HEAVY = {"ray", "torch", "transformers", "pyserini", "jnius", "pandas"}
