@@ -90,7 +90,8 @@ def _cluster(config: PipelineConfig, root: str, packages: list[str]) -> Iterator
     start_ray()
     nodes = {name: node["Resources"] for name, node in live_nodes().items()}
     yield Finding("ok", f"Ray {ray.__version__}, {len(nodes)} node{'s' if len(nodes) > 1 else ''}")
-    folder = str(ray._private.worker._global_node.get_session_dir_path())
+    this_node: Any = ray._private.worker._global_node
+    folder = str(this_node.get_session_dir_path())
     driver, asked = node_report(packages, folder), time.time()
     for name, report in on_every_node(node_report, packages, folder).items():
         if isinstance(report, NodeReport):

@@ -1,4 +1,4 @@
-"""A cluster of two nodes, as processes of this machine: what is checked before a job, and what a lost node costs a sweep.
+"""A cluster of two nodes, as processes of this machine: what is checked before a job, and what a sweep survives.
 
 `memory://` stands for a path that every node has alone. One process runs all of SCRIPT, because a cluster takes long to
 start.
@@ -7,7 +7,6 @@ start.
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
