@@ -26,6 +26,8 @@ from rayrank.jobs.entry import Arguments, assignment, check_file, parser, preset
 from rayrank.jobs.node_report import NodeReport, node_report, versions
 
 CONSTRAINTS = Path(__file__).resolve().parents[1] / "constraints.txt"
+COMPARED = ("ray", "torch", "transformers", "pyserini", "pyarrow", "numpy", "optuna")
+"""Packages whose versions are compared between nodes where rayrank is installed without constraints.txt."""
 
 
 def configured(arguments: Arguments) -> PipelineConfig:
@@ -47,7 +49,7 @@ def findings(config: PipelineConfig, root: str) -> Iterator[Finding]:
     yield from found
     yield checks.token(os.environ, Path.home())
     try:
-        yield from _cluster(config, root, list(pinned))
+        yield from _cluster(config, root, list(pinned) or list(COMPARED))
     except RayrankError as error:
         yield Finding("problem", str(error), "start the cluster, then run this command again")
 
