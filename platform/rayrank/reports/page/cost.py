@@ -44,4 +44,5 @@ def section(facts: Facts, command: str) -> Section:
 
 
 def _name(each: Facts) -> str:
-    return str(each["node"].value).removeprefix("run:").replace("@train", " on train")
+    name, _, train = each["node"].value.removeprefix("run:").partition("@")
+    return f"run {name}{', train' if train else ''}" if each["node"].value.startswith("run:") else str(name)

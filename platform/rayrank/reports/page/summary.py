@@ -8,6 +8,7 @@ from rayrank.reports.page.chart import Chart
 from rayrank.reports.page.document import Section, missing, paragraph, table
 from rayrank.reports.page.facts import Facts, difference_html, mean_html
 from rayrank.reports.page.rows import Interval, interval_chart
+from rayrank.reports.table import p_phrase
 
 NAME, TITLE = "summary", "Summary"
 
@@ -34,15 +35,15 @@ def _big(facts: Facts, metric: str) -> str:
         found = shown["metrics"][metric]
         difference = found["comparison"]
         boxes.append((found["mean"].html(".3f"), f"{metric} of {shown['title'].value}{_why(facts)}"))
-        change = f"[{difference['low'].text('+.3f')}, {difference['high'].text('+.3f')}], p {_sign(difference)}"
+        change = f"[{difference['low'].text('+.3f')}, {difference['high'].text('+.3f')}], {_p(difference)}"
         boxes.append((difference["difference"].html("+.3f"), f"difference, 95 % interval {change}"))
     rows = "".join(f"<div><b>{value}</b><span>{escape(text)}</span></div>" for value, text in boxes)
     return f'<div class="big">{rows}</div>'
 
 
-def _sign(comparison: Facts) -> str:
-    text = comparison["p_value"].text("p")
-    return text if text.startswith("<") else f"= {text}"
+def _p(comparison: Facts) -> str:
+    # No line is broken within it.
+    return p_phrase(comparison["p_value"].value).replace(" ", "\u00a0")
 
 
 def _why(facts: Facts) -> str:
@@ -63,7 +64,7 @@ def _trained(facts: Facts) -> str:
     text = f"The dataset <b>{escape(facts['dataset'].value)}</b> has {counts}."
     if facts["phases"]:
         seconds = sum(phase.value["train_seconds"] for phase in facts["phases"] if "train_seconds" in phase)
-        devices = {str(phase.value["device"]) for phase in facts["phases"] if "device" in phase}
+        devices = {str(phase.value["device"]).replace("cpu", "CPU") for phase in facts["phases"] if "device" in phase}
         on = f" on {' and '.join(sorted(devices))}" if devices else ""
         queries = f" from {train['num_queries'].html(',')} training queries" if train else ""
         text += (
@@ -71,7 +72,8 @@ def _trained(facts: Facts) -> str:
             f"phases{escape(on)}, {seconds:,.0f} s of training in all."
         )
     if facts["choice"]:
-        text += f" {escape(facts['choice']['finding'].value.capitalize())}."
+        finding = facts["choice"]["finding"].value
+        text += f" {escape(finding[:1].upper() + finding[1:])}."
     return paragraph(text)
 
 

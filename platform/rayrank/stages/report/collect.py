@@ -37,7 +37,7 @@ def collect(config: PipelineConfig, store: Store, num_cases: int) -> dict[str, A
     measured = rankings.Measured.of(names, config, store) if evaluations else None
     return {
         "dataset": without_folder(config.dataset.source),
-        "encoder": Path(config.encoder.name).name,
+        "encoder": _encoder(config.encoder.name),
         "created": datetime.now(UTC).isoformat(timespec="minutes"),
         "revision": corpus.manifest["revision"],
         "corpus": _corpus(corpus),
@@ -56,6 +56,11 @@ def collect(config: PipelineConfig, store: Store, num_cases: int) -> dict[str, A
         "cost": trainings.costs(nodes),
         "findings": [line for found in nodes.values() for line in found.manifest.get("findings", [])],
     }
+
+
+def _encoder(name: str) -> str:
+    """Return the name of an encoder without the folders of one machine."""
+    return Path(name).name if Path(name).is_absolute() else name.removeprefix("package:")
 
 
 def _corpus(corpus: Artifact) -> dict[str, Any]:
