@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
@@ -214,9 +215,12 @@ def test_charts_are_images_by_themselves_in_both_themes() -> None:
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_queries_make_a_small_page() -> None:
+@pytest.mark.timed
+def test_a_hundred_thousand_queries_make_a_small_page_within_a_minute() -> None:
+    started = time.monotonic()
     facts = complete(100_000, resamples=500)
     html = files(facts, OPTIONS)[PAGE]
 
+    assert time.monotonic() - started < 60
     assert check_figures(html.decode(), facts)
     assert len(html) < 3_000_000
