@@ -26,7 +26,8 @@ def evaluation(title: str, values: Any, first: Any = None) -> dict[str, Any]:
     if first is not None:
         figures["comparison"] = vars(compare(values, first, "randomisation", 200, 1))
     metrics = {"MRR@10": figures}
-    return {"title": title, "split": "test", "num_queries": len(values), "metric": "MRR@10", "metrics": metrics}
+    about = {"name": title, "title": title, "split": "test", "num_queries": len(values), "num_without_results": 2}
+    return {**about, "metric": "MRR@10", "metrics": metrics}
 
 
 def case(number: int, value: float, baseline: float) -> Case:
@@ -84,7 +85,7 @@ def complete(num_queries: int = 60, resamples: int = 200) -> dict[str, Any]:
                    "splits": {"train": {"num_queries": 30}}},
         "metric": "MRR@10", "split": "test", "first_stage": "BM25",
         "evaluations": [evaluation("BM25", first), evaluation("DR-BERT", values, first)],
-        "choice": {"title": "DR-BERT", "finding": "chosen on dev"},
+        "choice": {"name": "DR-BERT", "finding": "chosen on dev"},
         "reach": {"num_queries": num_queries, "perfect_ranker": 0.8, "runs": runs},
         "comparison": comparison(values, first, Procedure(resamples=resamples)),
         "phases": [phase("pointwise", 200), phase("listwise", 40)],

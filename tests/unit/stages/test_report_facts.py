@@ -189,3 +189,20 @@ def test_the_first_stages_figures_come_from_a_rankers_evaluation_if_it_was_not_e
 def test_a_storage_without_a_corpus_is_refused(tmp_path: Path, config: PipelineConfig) -> None:
     with pytest.raises(MissingArtifact, match=r"jobs\.build_corpus"):
         collect(config, Store(str(tmp_path)), 20)
+
+
+def test_a_first_stage_that_found_nothing_leaves_only_what_can_be_measured(
+    store: Store, config: PipelineConfig
+) -> None:
+    for split in ("dev", "test"):
+        for name in RUNS:
+            found = store.artifact(flow.run_node(name, config), config)
+            found.write_table(f"{split}/part-0.parquet", CANDIDATES.empty_table())
+    for name in RUNS:
+        evaluate.run(flow.evaluating(name, config), store)
+
+    facts = collect(config, store, 20)
+
+    assert [each["num_without_results"] for each in facts["evaluations"]] == [4, 4]
+    assert facts["reach"] is facts["comparison"] is facts["calibration"] is None
+    assert "report.html" in run(OPTIONS, config, store)["report"]

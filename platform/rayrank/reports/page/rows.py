@@ -96,4 +96,4 @@ class _Frame:
 
 
 def _cut(name: str) -> str:
-    return name if len(name) <= 28 else name[:27] + "…"
+    return name if len(name) <= 24 else name[:23] + "…"

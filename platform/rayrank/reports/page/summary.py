@@ -18,7 +18,7 @@ def section(facts: Facts, commands: Sequence[str]) -> Section:
     if not facts["evaluations"]:
         return missing(NAME, TITLE, "No run has been evaluated yet. To train and evaluate all of them:", commands[0])
     runs, metric = list(facts["evaluations"]), facts["metric"].value
-    charts = [[Chart("runs", _chart(runs, metric), _caption(facts, runs[0]))]]
+    charts = [[Chart("runs", _chart(runs, metric), _caption(facts, runs[0], runs[-1]))]]
     blocks = [_big(facts, metric), _trained(facts), *charts, _table(runs, facts["first_stage"].value)]
     again = "\n".join(map(escape, commands))
     found = "".join(f"<li>{escape(line.value)}</li>" for line in facts["findings"])
@@ -55,7 +55,7 @@ def _chosen(facts: Facts) -> Facts | None:
     others = [run for run in facts["evaluations"] if "comparison" in run["metrics"][facts["metric"].value]]
     if not facts["choice"]:
         return others[-1] if others else None
-    return next((run for run in others if run["title"].value == facts["choice"]["title"].value), None)
+    return next((run for run in others if run["name"].value == facts["choice"]["name"].value), None)
 
 
 def _trained(facts: Facts) -> str:
@@ -77,10 +77,12 @@ def _trained(facts: Facts) -> str:
     return paragraph(text)
 
 
-def _caption(facts: Facts, first: Facts) -> str:
+def _caption(facts: Facts, first: Facts, last: Facts) -> str:
+    count = last["num_without_results"].value
+    without = f" {last['title'].value} has no results for {count:,} queries, which count 0." if count else ""
     return (
         f"{facts['metric'].value} on the {facts['split'].value} split, {first['num_queries'].value:,} queries: mean "
-        f"and 95 % bootstrap interval over queries. The band is the interval of {first['title'].value}."
+        f"and 95 % bootstrap interval over queries. The band is the interval of {first['title'].value}.{without}"
     )
 
 

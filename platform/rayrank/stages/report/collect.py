@@ -73,14 +73,14 @@ def _evaluations(names: list[str], config: PipelineConfig, store: Store) -> list
     found = []
     for name in names:
         if artifact := store.find("evaluate", flow.evaluating(name, config)):
-            found.append({"title": flow.title(name, config), **{each: artifact.manifest[each] for each in _EVALUATED}})
+            figures = {each: artifact.manifest[each] for each in _EVALUATED}
+            found.append({"name": name, "title": flow.title(name, config), **figures})
     first = config.candidates.first_stage
     if found and "comparison" in found[0]["metrics"][config.training.metric]:
         # Only rankers were evaluated, but their evaluations have the figures of the first stage.
         metrics = {metric: figures["baseline"] for metric, figures in found[0]["metrics"].items()}
-        found.insert(
-            0, {**found[0], "title": flow.title(first, config), "num_without_results": None, "metrics": metrics}
-        )
+        about = {"name": first, "title": flow.title(first, config), "num_without_results": None}
+        found.insert(0, {**found[0], **about, "metrics": metrics})
     return found
 
 
