@@ -99,8 +99,10 @@ def complete(num_queries: int = 60, resamples: int = 200) -> dict[str, Any]:
             for each in range(1, 6)
         ]}],
         "cost": [
-            {"node": "corpus", "artifact": "corpus/0", "seconds": 3.0, "device_seconds": None, "device": None},
-            {"node": "run:drbert", "artifact": "rerank/0", "seconds": 5.0, "device_seconds": 4.0, "device": "CPU"},
+            {"node": "corpus", "artifact": "corpus/0", "seconds": 3.0}
+            | dict.fromkeys(("device_seconds", "pairs_per_second", "device")),
+            {"node": "run:drbert", "artifact": "rerank/0", "seconds": 5.0, "device_seconds": 4.0,
+             "pairs_per_second": 1234.5, "device": "CPU"},
         ],
         "findings": ["10,490 candidates"],
     }  # fmt: skip

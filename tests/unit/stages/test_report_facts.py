@@ -141,11 +141,12 @@ def test_the_best_run_is_compared_query_by_query_although_dev_chose_the_first_st
 
 
 def test_device_seconds_count_workers_and_shares_of_a_gpu(evaluated: Store, config: PipelineConfig) -> None:
-    costs = {each["node"]: each["device_seconds"] for each in collect(config, evaluated, 20)["cost"]}
+    costs = {each["node"]: each for each in collect(config, evaluated, 20)["cost"]}
 
-    assert costs["corpus"] is None
-    assert costs["listwise"] == pytest.approx(3.0 * 2)
-    assert costs["run:drbert"] == pytest.approx(1.5 * 0.5)
+    assert costs["corpus"]["device_seconds"] is None
+    assert costs["listwise"]["device_seconds"] == pytest.approx(3.0 * 2)
+    assert costs["run:drbert"]["device_seconds"] == pytest.approx(1.5 * 0.5)
+    assert costs["run:drbert"]["pairs_per_second"] == pytest.approx(24 / (1.5 * 0.5))
 
 
 def test_scores_of_dev_tell_how_often_the_first_passage_is_right(evaluated: Store, config: PipelineConfig) -> None:

@@ -71,6 +71,9 @@ def _trained(facts: Facts) -> str:
             f" The encoder <b>{escape(facts['encoder'].value)}</b> was trained{queries} in {len(facts['phases'])} "
             f"phases{escape(on)}, {seconds:,.0f} s of training in all."
         )
+    speeds = [each for each in facts["cost"] if each["pairs_per_second"].value is not None]
+    if speeds:
+        text += f" The last model scores {speeds[-1]['pairs_per_second'].html(',.0f')} query-passage pairs a second."
     if facts["choice"]:
         finding = facts["choice"]["finding"].value
         text += f" {escape(finding[:1].upper() + finding[1:])}."
