@@ -47,8 +47,13 @@ async def _unrouted(request: Request, error: Exception) -> Response:
         problem = Problem(
             "method", f"{path} does not support {request.method}: send {headers['Allow']}.", None, headers
         )
+    return refusal(problem, errors_of(path))
+
+
+def errors_of(path: str) -> type[ErrorBody]:
+    """Return the error format of a path that no route has."""
     known = (errors for prefix, errors in ERRORS_BY_PREFIX.items() if path.startswith(prefix))
-    return refusal(problem, next(known, DetailError))
+    return next(known, DetailError)
 
 
 def _add_page(api: FastAPI) -> None:

@@ -53,6 +53,9 @@ class ScalingConfig(Section):
     upscale_delay_s: float = Field(default=1, ge=0)
     downscale_delay_s: float = Field(default=60, ge=0)
     patience_s: float = Field(default=20, gt=0, description="seconds that a request waits if no replica is running")
+    drain_s: float = Field(
+        default=30, ge=0, description="seconds for the requests in flight if the server, or a replica of it, is stopped"
+    )
 
 
 class ReplicaConfig(Section):

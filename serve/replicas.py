@@ -1,0 +1,109 @@
+"""The deployments' replicas: the model, the first stage, and the HTTP ingress in front of them."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import ray
+
+from rayrank.serve.config import SearchConfig, ServeConfig
+from rayrank.serve.draining import Gate, Message
+from rayrank.serve.records import Answer, Ask, Hit, Info, Overloaded
+from rayrank.serve.remote import Handle, Remote
+
+if TYPE_CHECKING:
+    from rayrank.serve.model import ServedModel
+
+
+class Channel(Protocol):
+    """`receive` or `send` of an ASGI connection."""
+
+    def __call__(self, *message: Message) -> Awaitable[Any]: ...
+
+
+class Ranker:
+    """A replica of the model. Its user_config names the exported folder, and Serve can change it without a restart."""
+
+    def __init__(self) -> None:
+        self._model: ServedModel | None = None
+
+    async def reconfigure(self, settings: dict[str, Any]) -> None:
+        """Load the model that the settings name, then replace the current model by it."""
+        # Imported here because it loads torch, which the other deployments do not need.
+        import torch
+
+        from rayrank.serve.model import ServedModel
+
+        # One thread per assigned core. Ray also sets OMP_NUM_THREADS, but not if its launcher has set it before.
+        # Without a running Ray, get_runtime_context would start one.
+        if ray.is_initialized() and ray.get_runtime_context().get_actor_id():
+            assigned = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
+            torch.set_num_threads(max(1, int(assigned.get("CPU", 1))))
+        # In a thread: the event loop still answers requests with the old model.
+        fresh = await asyncio.to_thread(ServedModel, ServeConfig.model_validate(settings))
+        old, self._model = self._model, fresh
+        if old is not None:
+            await old.close()
+
+    async def rerank(self, ask: Ask) -> Answer | Overloaded:
+        """Return the answer, or Overloaded as a value, because Ray logs a traceback for every exception."""
+        try:
+            return await self.model.rerank(ask)
+        except Overloaded as refusal:
+            return refusal
+
+    async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any] | Overloaded:
+        try:
+            return await self.model.explain(query, passage, query_type)
+        except Overloaded as refusal:
+            return refusal
+
+    async def info(self) -> Info:
+        return await self.model.info()
+
+    def check_health(self) -> None:
+        """Raise an error if Serve has to replace this replica."""
+        self.model.check()
+
+    @property
+    def model(self) -> "ServedModel":
+        """The current model; Serve sends no requests before `reconfigure` has loaded one."""
+        assert self._model is not None
+        return self._model
+
+
+class Search:
+    """A replica of the first stage."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        from rayrank.serve.search import RunSearch
+
+        self._find = RunSearch(SearchConfig.model_validate(settings))
+
+    async def search(self, query: str, depth: int) -> list[Hit]:
+        return await asyncio.to_thread(self._find, query, depth)
+
+
+class Api:
+    """A replica of the HTTP ingress. Its settings are its user_config, so that changing them closes no connection."""
+
+    def __init__(self, ranker: Handle, search: Handle | None = None) -> None:
+        self._handles = ranker, search
+        self._gate = Gate()
+        self._watching: asyncio.Task[None] | None = None
+
+    async def reconfigure(self, settings: dict[str, Any]) -> None:
+        """Replace the HTTP application by one with these settings."""
+        from rayrank.serve.api import create_api
+
+        config = ServeConfig.model_validate(settings)
+        self._gate.app = create_api(Remote(*self._handles, config.name, config.scaling.patience_s), config)
+        self._watching = self._watching or asyncio.create_task(self._gate.watch())
+
+    def __serve_build_asgi_app__(self) -> Any:
+        async def forward(scope: Message, receive: Channel, send: Channel) -> None:
+            # The server's startup event arrives before the settings, and the application does not use it.
+            if scope["type"] != "lifespan":
+                await self._gate(scope, receive, send)
+
+        return forward
