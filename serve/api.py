@@ -6,7 +6,9 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse
 from starlette.exceptions import HTTPException
 
-from rayrank.serve.config import ServeConfig, api_keys
+from rayrank.serve.config import ServeConfig
+from rayrank.serve.keys import ApiKeys, Digests
+from rayrank.serve.limits import BodyRoom
 from rayrank.serve.metrics import Metrics
 from rayrank.serve.protocols import cohere, documents, search, server, tei, vllm
 from rayrank.serve.protocols.problems import CohereError, DetailError, ErrorBody, Problem, SharedError, TeiError
@@ -24,14 +26,16 @@ ERRORS_BY_PREFIX: dict[str, type[ErrorBody]] = {
 """The error format of unknown paths, by the start of the path."""
 
 
-def create_api(backend: Backend, config: ServeConfig) -> FastAPI:
-    """Return the application. API keys are read here, in the process that checks them."""
+def create_api(backend: Backend, config: ServeConfig, given: Digests | None = None) -> FastAPI:
+    """Return the application. API keys are read here, in the process that checks them, and `given` ones are added."""
     api = FastAPI(
         title="rayrank", description="Re-ranks passages for a query, through the APIs of other rerank servers."
     )
     for status in (404, 405):
         api.add_exception_handler(status, _unrouted)
-    api.state.service = Service(backend, config, api_keys(config), Metrics())
+    api.state.service = Service(
+        backend, config, ApiKeys(config, given), Metrics(), BodyRoom(config.limits.waiting_bytes)
+    )
     for router in ROUTERS:
         api.include_router(router)
     _add_page(api)

@@ -2,21 +2,36 @@
 
 import math
 import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import click
+import ray
 from ray import serve
+from ray._private.services import canonicalize_bootstrap_address
 from ray.serve.config import AutoscalingConfig
 
 from rayrank.core.errors import RayrankError
-from rayrank.serve.config import KEYS, ServeConfig, api_keys, read
+from rayrank.serve.config import ServeConfig, read
+from rayrank.serve.keys import ApiKeys, environment_keys
+from rayrank.serve.ports import check_free
 from rayrank.serve.replicas import Api, Ranker, Search
 
 INGRESS_REQUESTS = 4096
 """Concurrent requests of an ingress replica. The limit is so high that the model's queue refuses requests before it."""
 
+SERVE_RUN_PORT = 8000
+"""The port of `serve run`, which has no option for another."""
+
+CORES_FOR_TWO_INGRESSES = 4
+"""Cores from which on there are two ingress replicas by default: if one dies, the other takes its clients."""
+
 HEALTH_S = 2
 """Seconds between two health checks of a replica, and thus until Serve replaces a dead one."""
+
+SILENT_S = 5
+"""Seconds that a replica has to answer a health check. Serve replaces it if it fails three in a row."""
 
 SURGE_PERCENT = 25
 """Percentage of the replicas, at least one, that Serve starts before it stops old ones; the cluster needs room for
@@ -39,9 +54,19 @@ MODEL_SETTINGS = {"model", "previous", "backend", "name", "long_documents", "bat
 def build(arguments: dict[str, Any]) -> serve.Application:
     """Return the application for Serve's command line, which prints a ClickException without a traceback."""
     try:
+        if _starts_a_server():
+            check_free("127.0.0.1", SERVE_RUN_PORT)
         return application(arguments)
     except RayrankError as error:
         raise click.ClickException(str(error)) from None
+
+
+def _starts_a_server() -> bool:
+    """Whether this process is `serve run`, and will start a Ray of its own because it has none to join."""
+    is_serve_run = sys.argv[1:2] == ["run"] and Path(sys.argv[0]).stem in ("serve", "scripts")
+    if not is_serve_run or ray.is_initialized() or {"-a", "--address"} & set(sys.argv):
+        return False
+    return canonicalize_bootstrap_address(None) is None
 
 
 def application(arguments: dict[str, Any]) -> serve.Application:
@@ -60,7 +85,7 @@ def _check(config: ServeConfig) -> None:
     from rayrank.serve.first_stages import open_run
 
     load(config.model, config.backend)
-    api_keys(config)
+    ApiKeys(config)
     if config.search.run:
         open_run(config.search.run)
 
@@ -69,6 +94,7 @@ def _replicas(config: ServeConfig) -> dict[str, Any]:
     """Return what all deployments have in common."""
     return {
         "health_check_period_s": HEALTH_S,
+        "health_check_timeout_s": SILENT_S,
         "graceful_shutdown_wait_loop_s": IDLE_S,
         "graceful_shutdown_timeout_s": config.scaling.drain_s,
         "max_surge_percent": SURGE_PERCENT,
@@ -104,20 +130,22 @@ def _ranker(config: ServeConfig) -> serve.Deployment:
 def _search(config: ServeConfig) -> serve.Deployment:
     return serve.deployment(
         name="Search",
+        num_replicas=config.search.replicas,
         ray_actor_options={"num_cpus": config.search.cpus},
+        max_ongoing_requests=config.search.concurrent,
         max_queued_requests=config.scaling.queued,
         **_replicas(config),
     )(Search)
 
 
 def _api(config: ServeConfig, settings: dict[str, Any]) -> serve.Deployment:
-    # Passes the keys on to a cluster that was started without them.
-    keys = {KEYS: os.environ[KEYS]} if os.environ.get(KEYS) else {}
+    # Passes the keys on to a cluster that was started without them, as digests: Ray shows settings to all its users.
+    keys = environment_keys()
     return serve.deployment(
         name="Api",
-        user_config=settings,
-        num_replicas=config.resources.ingress,
-        ray_actor_options={"num_cpus": config.resources.ingress_cpus, "runtime_env": {"env_vars": keys}},
+        user_config={"settings": settings, "keys": keys},
+        num_replicas=config.resources.ingress or (2 if (os.cpu_count() or 1) >= CORES_FOR_TWO_INGRESSES else 1),
+        ray_actor_options={"num_cpus": config.resources.ingress_cpus},
         max_ongoing_requests=INGRESS_REQUESTS,
         **_replicas(config),
     )(serve.ingress()(Api))

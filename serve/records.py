@@ -28,7 +28,11 @@ class Ask:
         """Return the seconds until the deadline: a millisecond if it has passed, None without a deadline."""
         if self.deadline_ms is None:
             return None
-        return max(0.001, self.deadline_ms / 1000 - max(0.0, time.time() - self.received_at))
+        return max(0.001, self.deadline_ms / 1000 - self.seconds_ago())
+
+    def seconds_ago(self) -> float:
+        """Return the seconds since the request arrived."""
+        return max(0.0, time.time() - self.received_at)
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,8 @@ class Info:
     calibration: dict[str, Any] | None = None
     """The method, and the expected calibration error (ECE) on held-out pairs before and after; None without one."""
     version: str = ""
+    load_error: str | None = None
+    """Why the replica that answers has not loaded the model that its settings name, and serves the one before."""
 
 
 @dataclass(frozen=True)
@@ -108,20 +114,31 @@ class Overloaded(Exception):
 
 
 class Unready(Exception):
-    """No replica of the model is running."""
+    """No replica of the model is running, or its scorer is stuck."""
+
+
+class TimedOut(Exception):
+    """The model has not answered within `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
 
 
 class Backend(Protocol):
     """The model as the HTTP routes see it: a Ray Serve handle, or a model in the same process."""
 
     async def rerank(self, ask: Ask) -> Answer:
-        """Return the scores and the order of the passages; raises Overloaded or Unready."""
+        """Return the scores and the order of the passages; raises Overloaded, Unready or TimedOut."""
 
     async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any]:
         """Return the reasons for a passage's score as JSON values."""
 
     async def info(self) -> Info:
         """Describe the model."""
+
+    async def ready(self) -> None:
+        """Return if the model scores; raises Unready if not."""
 
     async def search(self, query: str, depth: int) -> list[Hit]:
         """Return the first stage's hits, best first."""

@@ -1,11 +1,15 @@
 """The deployments' replicas: the model, the first stage, and the HTTP ingress in front of them."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import ray
 
+from rayrank.core.errors import RayrankError
 from rayrank.serve.config import SearchConfig, ServeConfig
 from rayrank.serve.draining import Gate, Message
 from rayrank.serve.records import Answer, Ask, Hit, Info, Overloaded
@@ -13,6 +17,8 @@ from rayrank.serve.remote import Handle, Remote
 
 if TYPE_CHECKING:
     from rayrank.serve.model import ServedModel
+
+log = logging.getLogger(__name__)
 
 
 class Channel(Protocol):
@@ -26,9 +32,30 @@ class Ranker:
 
     def __init__(self) -> None:
         self._model: ServedModel | None = None
+        self._load_error: str | None = None
 
     async def reconfigure(self, settings: dict[str, Any]) -> None:
-        """Load the model that the settings name, then replace the current model by it."""
+        """Replace the current model by the one that the settings name, once it is loaded, or keep it if that fails."""
+        config = ServeConfig.model_validate(settings)
+        # Serve also calls this when only the rank of the replica has changed.
+        if self._model is not None and config == self._model.config:
+            self._load_error = None
+            return
+        try:
+            fresh = await self._load(config)
+        except Exception as error:
+            # Serve would end this replica, and the model that it serves, and start others that fail in the same way.
+            if self._model is None:
+                raise
+            self._load_error = str(error).strip().split("\n")[0] or type(error).__name__
+            known = isinstance(error, RayrankError)
+            log.error("%s stays: %s", self._model.config.model, self._load_error, exc_info=not known)
+            return
+        old, self._model, self._load_error = self._model, fresh, None
+        if old is not None:
+            await old.close()
+
+    async def _load(self, config: ServeConfig) -> "ServedModel":
         # Imported here because it loads torch, which the other deployments do not need.
         import torch
 
@@ -40,10 +67,7 @@ class Ranker:
             assigned = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
             torch.set_num_threads(max(1, int(assigned.get("CPU", 1))))
         # In a thread: the event loop still answers requests with the old model.
-        fresh = await asyncio.to_thread(ServedModel, ServeConfig.model_validate(settings))
-        old, self._model = self._model, fresh
-        if old is not None:
-            await old.close()
+        return await asyncio.to_thread(ServedModel, config)
 
     async def rerank(self, ask: Ask) -> Answer | Overloaded:
         """Return the answer, or Overloaded as a value, because Ray logs a traceback for every exception."""
@@ -59,7 +83,13 @@ class Ranker:
             return refusal
 
     async def info(self) -> Info:
-        return await self.model.info()
+        return replace(await self.model.info(), load_error=self._load_error)
+
+    async def ready(self) -> bool | Overloaded:
+        try:
+            return await self.model.ready()
+        except Overloaded as refusal:
+            return refusal
 
     def check_health(self) -> None:
         """Raise an error if Serve has to replace this replica."""
@@ -78,10 +108,12 @@ class Search:
     def __init__(self, settings: dict[str, Any]) -> None:
         from rayrank.serve.search import RunSearch
 
-        self._find = RunSearch(SearchConfig.model_validate(settings))
+        config = SearchConfig.model_validate(settings)
+        self._find = RunSearch(config)
+        self._threads = ThreadPoolExecutor(config.concurrent, "searching")
 
     async def search(self, query: str, depth: int) -> list[Hit]:
-        return await asyncio.to_thread(self._find, query, depth)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._find, query, depth)
 
 
 class Api:
@@ -91,13 +123,18 @@ class Api:
         self._handles = ranker, search
         self._gate = Gate()
         self._watching: asyncio.Task[None] | None = None
+        self._settings: dict[str, Any] | None = None
 
     async def reconfigure(self, settings: dict[str, Any]) -> None:
-        """Replace the HTTP application by one with these settings."""
+        """Replace the HTTP application by one with these settings and digests of keys, unless it has them already."""
         from rayrank.serve.api import create_api
 
-        config = ServeConfig.model_validate(settings)
-        self._gate.app = create_api(Remote(*self._handles, config.name, config.scaling.patience_s), config)
+        # Serve also calls this when only the rank of the replica has changed.
+        if settings == self._settings:
+            return
+        config = ServeConfig.model_validate(settings["settings"])
+        backend = Remote(*self._handles, config.name, config.scaling.patience_s, config.limits.request_s)
+        self._gate.app, self._settings = create_api(backend, config, settings["keys"]), settings
         self._watching = self._watching or asyncio.create_task(self._gate.watch())
 
     def __serve_build_asgi_app__(self) -> Any:

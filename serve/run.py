@@ -18,6 +18,9 @@ from rayrank.core.progress import say
 from rayrank.serve.config import ServeConfig, read
 from rayrank.serve.ports import check_free
 
+HOOK = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "rayrank.serve.proxy:middlewares"
+"""The environment variable, read where Ray runs, that names what Ray puts around its HTTP proxies."""
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until a signal arrives; a user's mistake is printed as one sentence, with exit status 2."""
@@ -61,6 +64,7 @@ def _serve(config: ServeConfig, settings: dict[str, Any], host: str, port: int) 
     from rayrank.serve.draining import stop
 
     app = application(settings)
+    os.environ.setdefault(*HOOK)
     address = os.environ.get("RAY_ADDRESS", "local")
     ray.init(address=address, namespace="serve", logging_level=logging.WARNING)
     if serve.status().applications:

@@ -55,6 +55,8 @@ class InfoAnswer(BaseModel):
     calibration: dict[str, Any] | None
     search: bool
     """Whether POST /search is available."""
+    load_error: str | None
+    """Why the model that was to replace this one could not be loaded."""
 
 
 BUSY_S = 3.0
@@ -72,11 +74,11 @@ async def health() -> Health:
 
 @open_router.get("/ready", tags=["Server"])
 async def ready(service: Serving) -> Health:
-    """Return 200 if a model is ready, 503 otherwise."""
+    """Return 200 if a model scores, 503 otherwise."""
     # A busy model is ready, too.
     with suppress(Overloaded, TimeoutError):
         async with asyncio.timeout(BUSY_S):
-            await service.backend.info()
+            await service.backend.ready()
     return Health()
 
 

@@ -1,6 +1,7 @@
 """A replica changes its model without losing a request; wrong settings are found before anything is started."""
 
 import asyncio
+import hashlib
 from pathlib import Path
 
 import click
@@ -10,10 +11,12 @@ import torch
 
 from rayrank.bundle.export import Bundle, export, settings_of
 from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
+from rayrank.core.errors import ConfigError
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
-from rayrank.serve.app import Ranker, build
+from rayrank.serve.app import build
 from rayrank.serve.records import Answer, Ask
+from rayrank.serve.replicas import Ranker
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
 
@@ -53,6 +56,46 @@ def test_the_old_model_answers_until_the_new_one_is_loaded(folders: list[Path]) 
         scores = [answer.logits for answer in answers if answer.model == name]
         assert np.allclose(scores, scores[0], atol=1e-5)
     assert not np.allclose(answers[0].logits, answers[-1].logits, atol=1e-3)
+
+
+def test_equal_settings_load_nothing_and_a_model_that_cannot_be_loaded_leaves_the_old_one(
+    folders: list[Path], tmp_path: Path
+) -> None:
+    async def work() -> None:
+        ranker = Ranker()
+        await ranker.reconfigure({"model": str(folders[0]), "name": "old"})
+        model = ranker.model
+        await ranker.reconfigure({"model": str(folders[0]), "name": "old"})
+        assert ranker.model is model
+
+        await ranker.reconfigure({"model": str(tmp_path), "name": "new"})
+        assert ranker.model is model
+        ranker.check_health()
+        assert f"{tmp_path} is no exported model" in ((await ranker.info()).load_error or "")
+        answer = await ranker.rerank(ASK)
+        assert isinstance(answer, Answer)
+        assert answer.model == "old"
+
+        await ranker.reconfigure({"model": str(folders[0]), "name": "old"})
+        assert (await ranker.info()).load_error is None
+        await model.close()
+
+    asyncio.run(work())
+
+
+def test_a_replica_whose_first_model_cannot_be_loaded_does_not_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no exported model"):
+        asyncio.run(Ranker().reconfigure({"model": str(tmp_path), "name": "new"}))
+
+
+def test_settings_that_ray_shows_hold_no_key(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYRANK_API_KEYS", "a-secret-key")
+    app = build({"model": str(folders[0])})
+
+    deployment = app._bound_deployment
+    shown = f"{deployment.user_config} {deployment.ray_actor_options} {deployment.init_args}"
+    assert hashlib.sha256(b"a-secret-key").hexdigest() in shown
+    assert "a-secret-key" not in shown
 
 
 def test_a_folder_without_a_model_is_refused_before_anything_is_started(tmp_path: Path) -> None:

@@ -52,6 +52,9 @@ class WordScorer:
     async def info(self) -> Info:
         return Info(model="words", backend="torch", device="cpu", length=256, query_types=["DESCRIPTION"], version="1")
 
+    async def ready(self) -> None:
+        pass
+
     async def search(self, query: str, depth: int) -> list[Hit]:
         if query == "nothing":
             return []
