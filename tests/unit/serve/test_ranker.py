@@ -2,6 +2,8 @@
 
 import asyncio
 import hashlib
+import socket
+import sys
 from pathlib import Path
 
 import click
@@ -14,6 +16,7 @@ from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesCo
 from rayrank.core.errors import ConfigError
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
+from rayrank.serve import app
 from rayrank.serve.app import build
 from rayrank.serve.records import Answer, Ask
 from rayrank.serve.replicas import Ranker
@@ -96,6 +99,30 @@ def test_settings_that_ray_shows_hold_no_key(folders: list[Path], monkeypatch: p
     shown = f"{deployment.user_config} {deployment.ray_actor_options} {deployment.init_args}"
     assert hashlib.sha256(b"a-secret-key").hexdigest() in shown
     assert "a-secret-key" not in shown
+
+
+@pytest.mark.parametrize(
+    ("command", "running", "is_refused"),
+    [
+        (["serve", "run", "serve.app:build"], None, True),
+        (["serve", "run", "serve.app:build"], "127.0.0.1:6379", False),
+        (["serve", "run", "-a", "127.0.0.1:6379", "serve.app:build"], None, False),
+        (["python", "run"], None, False),
+    ],
+)
+def test_serve_run_is_refused_beside_another_server_unless_it_joins_that_one(
+    folders: list[Path], monkeypatch: pytest.MonkeyPatch, command: list[str], running: str | None, is_refused: bool
+) -> None:
+    monkeypatch.setattr(sys, "argv", command)
+    monkeypatch.setattr(app, "canonicalize_bootstrap_address", lambda address: running)
+    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setattr(app, "SERVE_RUN_PORT", port)
+        if is_refused:
+            with pytest.raises(click.ClickException, match=rf"^port={port} is taken: another server listens"):
+                build({"model": str(folders[0])})
+        else:
+            build({"model": str(folders[0])})
 
 
 def test_a_folder_without_a_model_is_refused_before_anything_is_started(tmp_path: Path) -> None:
