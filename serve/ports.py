@@ -15,7 +15,8 @@ def check_free(host: str, port: int) -> None:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(
-                f"port={port} is taken: another server listens on {host}:{port}; stop it, or choose another: serve.run --port PORT."
+                f"port={port} is taken: another server listens on {host}:{port}; stop it, or choose another port, as in "
+                "python -m serve.run --port PORT."
             ) from None
         reason = (
             os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror
