@@ -15,12 +15,11 @@ def check_free(host: str, port: int) -> None:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(
-                f"port={port} is taken: another server listens on {host}:{port}; stop it, or choose another port, as in "
+                f"port={port} is taken: another server listens on {host}:{port}; stop it, or choose another one: "
                 "python -m serve.run --port PORT."
             ) from None
-        reason = (
-            os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror
-        )  # a host without an address has < 0
+        # The number of an unknown host is negative, and not one of the system's.
+        reason = os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror
         raise ConfigError(f"--host {host} --port {port} cannot be used: {reason}; choose others.") from None
     except OverflowError:
         raise ConfigError(f"--port {port} cannot be used: it must be between 1 and 65535.") from None
