@@ -70,8 +70,8 @@ def _storage(root: str) -> list[Any]:
 def _artifacts(store: Store) -> Iterator[Finding]:
     """Look for files that finished artifacts have lost."""
     whole = 0
-    for folder in store.folders():
-        for artifact in store.finished(folder):
+    for kind in store.kinds():
+        for artifact in store.finished(kind):
             try:
                 check_files(artifact)
                 whole += 1

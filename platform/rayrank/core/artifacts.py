@@ -202,7 +202,7 @@ class Store:
             raise MissingArtifact(name.removeprefix(flow.RUN), job=f"python -m rayrank.{job}")
         return artifact
 
-    def folders(self) -> list[str]:
+    def kinds(self) -> list[str]:
         """Return the names of the folders of artifacts, those of stages and those of kinds of runs, sorted."""
         filesystem, path = fsspec.url_to_fs(self.root)
         found = [place["name"] for place in filesystem.ls(path, detail=True) if place["type"] == "directory"]
