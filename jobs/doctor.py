@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rayrank.core import overrides
-from rayrank.core.artifacts import Store
+from rayrank.core.artifacts import Store, check_files
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import RayrankError
 from rayrank.core.progress import say
@@ -26,6 +26,8 @@ from rayrank.jobs.entry import Arguments, assignment, check_file, parser, preset
 from rayrank.jobs.node_report import NodeReport, node_report, versions
 
 CONSTRAINTS = Path(__file__).resolve().parents[1] / "constraints.txt"
+COMPARED = ("ray", "torch", "transformers", "pyserini", "pyarrow", "numpy", "optuna")
+"""Packages whose versions are compared between nodes where rayrank is installed without constraints.txt."""
 
 
 def configured(arguments: Arguments) -> PipelineConfig:
@@ -47,7 +49,7 @@ def findings(config: PipelineConfig, root: str) -> Iterator[Finding]:
     yield from found
     yield checks.token(os.environ, Path.home())
     try:
-        yield from _cluster(config, root, list(pinned))
+        yield from _cluster(config, root, list(pinned) or list(COMPARED))
     except RayrankError as error:
         yield Finding("problem", str(error), "start the cluster, then run this command again")
 
@@ -58,11 +60,24 @@ def _storage(root: str) -> list[Any]:
         store = Store(root)
     except RayrankError as error:
         return ["", Finding("problem", str(error), "name another --storage")]
-    writable = Finding("ok", f"the storage {store.root} can be written from here")
-    if "://" in store.root:
-        return [store.root, writable]
-    disk = shutil.disk_usage(store.root)
-    return [store.root, writable, checks.disk("the storage", disk.free, disk.total)]
+    found = [Finding("ok", f"the storage {store.root} can be written from here"), *_artifacts(store)]
+    if "://" not in store.root:
+        disk = shutil.disk_usage(store.root)
+        found.append(checks.disk("the storage", disk.free, disk.total))
+    return [store.root, *found]
+
+
+def _artifacts(store: Store) -> Iterator[Finding]:
+    """Look for files that finished artifacts have lost."""
+    whole = 0
+    for folder in store.folders():
+        for artifact in store.finished(folder):
+            try:
+                check_files(artifact)
+                whole += 1
+            except RayrankError as error:
+                yield Finding("problem", str(error), f"delete {artifact.url}")
+    yield Finding("ok", f"{whole} artifacts on it have all of their files")
 
 
 def _cluster(config: PipelineConfig, root: str, packages: list[str]) -> Iterator[Finding]:
@@ -77,7 +92,8 @@ def _cluster(config: PipelineConfig, root: str, packages: list[str]) -> Iterator
     start_ray()
     nodes = {name: node["Resources"] for name, node in live_nodes().items()}
     yield Finding("ok", f"Ray {ray.__version__}, {len(nodes)} node{'s' if len(nodes) > 1 else ''}")
-    folder = str(ray._private.worker._global_node.get_session_dir_path())
+    this_node: Any = ray._private.worker._global_node
+    folder = str(this_node.get_session_dir_path())
     driver, asked = node_report(packages, folder), time.time()
     for name, report in on_every_node(node_report, packages, folder).items():
         if isinstance(report, NodeReport):

@@ -20,7 +20,7 @@ from rayrank.core.artifacts import Artifact, Store, check_root
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, RayrankError, StorageError
 from rayrank.core.presets import PRESETS
-from rayrank.core.progress import keep_screen, say, screen
+from rayrank.core.progress import LOG_FORMAT, add_place, keep_screen, say, screen
 from rayrank.data.digests import digested
 from rayrank.data.sources import absolute, fingerprint, open_source
 
@@ -243,9 +243,8 @@ def _log_to_file(store: Store) -> str:
     except OSError as error:
         raise StorageError(f"The log {file} cannot be written: {error.strerror}; remove {folder}.") from None
     handler = logging.StreamHandler(stream)
-    logging.basicConfig(
-        level=logging.INFO, handlers=[handler], format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
-    )
+    handler.addFilter(add_place)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], format=LOG_FORMAT, force=True)
     logging.captureWarnings(True)
     # Ray's native code and the JVM write to file descriptor 2, which becomes the log; the user sees a copy of it.
     keep_screen(os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8", errors="backslashreplace"))

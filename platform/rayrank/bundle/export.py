@@ -163,10 +163,10 @@ def _write(folder: Path, bundle: Bundle) -> None:
         _dump(folder / PRECISION, bundle.precision.model_dump(mode="json"))
     if bundle.golden:
         _dump(folder / GOLDEN, GOLDEN_PAIRS.dump_python(bundle.golden, mode="json"))
-    if bundle.dev:
-        (folder / DEV).write_bytes(to_lines(bundle.dev))
     if bundle.fusion is not None:
         _dump(folder / FUSION, bundle.fusion.model_dump(mode="json"))
+    if bundle.dev:
+        (folder / DEV).write_bytes(to_lines(bundle.dev))
     if bundle.query_typer is not None:
         bundle.query_typer.copy_to(str(folder))
 
@@ -256,8 +256,8 @@ def _read_optional(folder: Path, backend: Backend) -> dict[str, Any]:
         "calibration": _read(folder / CALIBRATION, Calibration.model_validate_json),
         "precision": _read(folder / PRECISION, PrecisionTable.model_validate_json),
         "golden": _read(folder / GOLDEN, GOLDEN_PAIRS.validate_json) or (),
-        "dev": _read(folder / DEV, from_lines) or (),
         "fusion": _read(folder / FUSION, Fusion.model_validate_json),
+        "dev": _read(folder / DEV, from_lines) or (),
         "query_typer": _load_query_typer(folder),
     }
 

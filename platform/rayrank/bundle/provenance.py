@@ -46,7 +46,10 @@ class Provenance:
 def gather(model: str, config: PipelineConfig, store: Store, license_name: str) -> Provenance:
     """Return a trained model's dataset, phases and evaluations from storage."""
     stage = model_stage(model, config)
-    phases = [name for name in flow.plan(stage, config) if name in PHASES]
+    # The members of a soup are nodes such as listwise@14.
+    phases = [
+        name for name in dict.fromkeys(each.partition("@")[0] for each in flow.plan(stage, config)) if name in PHASES
+    ]
     types = store.find("query_types", config) if config.input.query_type else None
     runs = [model, *(name for name, settings in config.runs.items() if model in _combined(settings))]
     nodes = {name: flow.run_node(name, config) for name in runs}
@@ -68,7 +71,7 @@ def gather(model: str, config: PipelineConfig, store: Store, license_name: str) 
             for name in phases
             for section, found in [(getattr(config, name), store.find(name, config))]
         ],
-        noise=config.noise.threshold if stage == "listwise" else 1.0,
+        noise=config.noise.threshold if stage in ("listwise", "soup") else 1.0,
         evaluations=[
             manifest
             for manifest in measured

@@ -7,7 +7,7 @@ from typing import Any
 
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
-from rayrank.core.nodes import Node, Stage
+from rayrank.core.nodes import Node, Stage, is_member, stage_of
 from rayrank.core.run_kinds import CANDIDATES, RunKind, RunSettings, kind_named
 
 RUN, TRAIN = "run:", "@train"
@@ -47,8 +47,9 @@ def _of_query_types(config: PipelineConfig) -> tuple[str, ...]:
 def _of_listwise(config: PipelineConfig) -> tuple[str, ...]:
     start = ("pointwise",) if config.listwise.start == "pointwise" else _pretrained(config)
     noise = (NOISE,) if config.noise.reads_scores else ()
-    teacher = (run_node(config.listwise.teacher, config, train=True),) if config.listwise.teacher else ()
-    return (*_learns_from(config), *start, *noise, *teacher)
+    named = (config.listwise.teacher, config.listwise.negatives_from)
+    runs = (run_node(name, config, train=True) for name in named if name)
+    return (*_learns_from(config), *start, *noise, *runs)
 
 
 def _of_train_dense(config: PipelineConfig) -> tuple[str, ...]:
@@ -134,7 +135,13 @@ STAGES: dict[str, Stage] = {
         _of_listwise,
         "jobs.train_listwise",
         version=3,
-        ignores=("noise.run", "listwise.teacher"),
+        ignores=("noise.run", "listwise.teacher", "listwise.negatives_from"),
+        scores_pairs=True,
+    ),
+    "soup": Stage(
+        ("input",),
+        lambda config: tuple(f"listwise@{seed}" for seed in config.listwise.soup),
+        "jobs.run_pipeline --until soup",
         scores_pairs=True,
     ),
     "sdnet": Stage(
@@ -170,7 +177,7 @@ def run_node(name: str, config: PipelineConfig, train: bool = False) -> str:
 
 def node(name: str, config: PipelineConfig) -> str:
     """Return the node of a stage, of a run, of `candidates` or of `noise`; a stage wins over a run of its name."""
-    if name in STAGES or name.startswith(RUN):
+    if name in STAGES or name.startswith(RUN) or is_member(name):
         return name
     if name == NOISE:
         return run_node(config.noise.run, config, train=True)
@@ -192,6 +199,7 @@ def describe(name: str, config: PipelineConfig) -> Node:
     name = node(name, config)
     if found := run_of(name):
         return _describe_run(*found, config)
+    name, config = stage_of(name, config)
     stage = STAGES[name]
     sections = {name: getattr(config, name) for name in stage.sections}
     chosen = {name: section.model_dump(mode="json", exclude=section.unused()) for name, section in sections.items()}
@@ -234,7 +242,7 @@ def _key(name: str, config: PipelineConfig, known: dict[str, str]) -> str:
         found = describe(name, config)
         read, others = (_of_passages(config), {}) if name in _PASSAGES_ONLY else (config, known)
         input_keys = [_key(each, read, others) for each in found.inputs]
-        known[name] = found.key(STAGES[name].ignores if name in STAGES else (), input_keys)
+        known[name] = found.key(STAGES[found.folder].ignores if not run_of(name) else (), input_keys)
     return known[name]
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -9,6 +10,21 @@ from rayrank.core.config import PipelineConfig
 
 _FOLDERS = ("text.tokenizer", "encoder.name", "dense.encoder", "doc2query.model")
 """Settings that may name a local folder; if they do, their section has a fingerprint."""
+
+
+def is_member(name: str) -> bool:
+    """Return whether a node is a member of a soup, such as `listwise@14`: the phase with that seed."""
+    return re.fullmatch(r"listwise@\d+", name) is not None
+
+
+def stage_of(name: str, config: PipelineConfig) -> tuple[str, PipelineConfig]:
+    """Return the stage of a node, and the configuration that makes it."""
+    if not is_member(name):
+        return name, config
+    stage, _, seed = name.partition("@")
+    # The member with the seed of all phases is the model that there is without a soup.
+    own = {"seed": None if int(seed) == config.training.seed else int(seed)}
+    return stage, config.model_copy(update={"listwise": config.listwise.model_copy(update=own)})
 
 
 class Stage(NamedTuple):

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator
 
 from rayrank.core.metric_names import display_name
 from rayrank.core.section import Section
@@ -57,10 +57,15 @@ class FineTuningConfig(PhaseConfig):
         description="learning rate of a layer as a share of that of the layer above it; the head has lr",
     )
     freeze_embeddings: bool = Field(default=False, description="do not train the encoder's embeddings")
+    seed: int | None = Field(default=None, ge=0, description="the seed of this phase alone; training.seed if empty")
+
+    def seeded(self, training: TrainingConfig) -> TrainingConfig:
+        """Return the settings of all phases with this phase's seed."""
+        return training if self.seed is None else training.model_copy(update={"seed": self.seed})
 
     def unused(self) -> set[str]:
         # They came later: at their defaults they are in no key, so that earlier artifacts are still found.
-        neutral = {"layer_decay": 1.0, "freeze_embeddings": False}
+        neutral = {"layer_decay": 1.0, "freeze_embeddings": False, "seed": None}
         return {name for name, value in neutral.items() if getattr(self, name) == value}
 
 
@@ -162,8 +167,36 @@ class ListwiseConfig(FineTuningConfig):
         default=1.0, gt=0, description="the teacher's scores are divided by it; higher is a softer teacher"
     )
 
+    negatives_from: str = Field(
+        default="",
+        description="the run whose rows of the training queries negatives are drawn from; candidates if empty",
+    )
+    negative_ranks: tuple[int, int] | None = Field(
+        default=None, description="the first and the last rank in that run that negatives have; any rank if empty"
+    )
+    soup: tuple[int, ...] = Field(
+        default=(),
+        description="seeds of the phase: the stage soup averages the weights of its models, for runs with model=soup",
+    )
+
+    @field_validator("negative_ranks")
+    @classmethod
+    def _window(cls, ranks: tuple[int, int] | None) -> tuple[int, int] | None:
+        if ranks is not None and not 1 <= ranks[0] <= ranks[1]:
+            raise ValueError("the first rank is at least 1, and the last is not before it")
+        return ranks
+
+    @field_validator("soup")
+    @classmethod
+    def _several(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(seeds) == 1 or len(set(seeds)) < len(seeds) or min(seeds, default=0) < 0:
+            raise ValueError("a soup needs two different seeds or more, from 0 on")
+        return seeds
+
     def unused(self) -> set[str]:
-        return super().unused() | (set() if self.teacher else {"teacher_loss", "teacher_weight", "temperature"})
+        of_teacher = set() if self.teacher else {"teacher_loss", "teacher_weight", "temperature"}
+        of_negatives = {"negative_ranks"} if self.negative_ranks is None else set()
+        return super().unused() | of_teacher | of_negatives | {"soup"}
 
 
 class TrainDenseConfig(PhaseConfig):

@@ -14,7 +14,7 @@ class RerankSettings(RunSettings):
     """Which candidates are scored, and by which model."""
 
     of: str = Field(default=CANDIDATES, description="the run whose passages are scored")
-    model: str = Field(description="the training phase whose model scores them: pointwise, listwise or sdnet")
+    model: str = Field(description="the training phase whose model scores them: pointwise, listwise, soup or sdnet")
 
 
 class Rerank(RunKind):
@@ -27,6 +27,10 @@ class Rerank(RunKind):
         if settings.model not in allowed:
             raise ConfigError(
                 f"A run of kind rerank cannot have model={settings.model}: choose one of {', '.join(allowed)}."
+            )
+        if settings.model == "soup" and not config.listwise.soup:
+            raise ConfigError(
+                "A run of kind rerank with model=soup needs seeds: set two or more, as in listwise.soup=[13,14,15]."
             )
         texts = flow.pair_inputs(config) if flow.reads_pairs(settings.model) else ("corpus",)
         return (*texts, settings.model)

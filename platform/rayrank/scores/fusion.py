@@ -60,7 +60,8 @@ class Fusion(Section):
     def scores(self, values: Values) -> Scores:
         """Return the fused score of every row; `values` has one column per feature."""
         if self.form == "linear":
-            return (values @ np.array(self.weights)).astype(np.float32)
+            fused: Scores = (values @ np.array(self.weights)).astype(np.float32)
+            return fused
         return tree_scores(self.trees, values)
 
     def figures(self) -> dict[str, Any]:

@@ -19,16 +19,14 @@ from rayrank.training.data import read_candidates
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-NUM_QUERIES, NUM_CANDIDATES = 200, 20
-"""The default number of queries, and the candidates of each."""
+NUM_CANDIDATES = 20
+"""Candidates of each query."""
 
 MAX_BYTES = 8 << 20
 """The largest total of the documents' texts; further queries are left out."""
 
 CHARACTERS_PER_PIECE = 32
 """Characters of a document that are tokenised for each word piece that is read: a long document is not read whole."""
-
-Rows = list[dict[str, object]]
 
 
 def dev_sample(

@@ -12,7 +12,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from rayrank.cluster.connection import start_ray
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
-from rayrank.core.config import PhaseConfig, PipelineConfig
+from rayrank.core.config import FineTuningConfig, PhaseConfig, PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.leases import leased
 from rayrank.core.progress import say
@@ -66,7 +66,7 @@ def train(
             partial(phase.start, config, store),
             settings,
             section=next(name for name, value in config if value is settings),
-            training=config.training,
+            training=settings.seeded(config.training) if isinstance(settings, FineTuningConfig) else config.training,
             resources=config.resources,
             artifact=artifact,
             label=stage,

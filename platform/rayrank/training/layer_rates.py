@@ -1,6 +1,7 @@
 """How fast the parts of a re-ranker learn: rates that fall from layer to layer, and embeddings that stay fixed."""
 
 from collections.abc import Iterator
+from typing import cast
 
 from torch import nn
 from torch.nn import Parameter
@@ -36,4 +37,4 @@ def with_frozen_parts(model: Reranker, config: FineTuningConfig) -> Reranker:
 
 
 def _embeddings(model: Reranker) -> Iterator[Parameter]:
-    return model.encoder.base.embeddings.parameters()
+    return cast(nn.Module, model.encoder.base.embeddings).parameters()

@@ -28,6 +28,7 @@ from rayrank.models.encoder import Encoder, load_encoder
 from rayrank.models.inference import scorer as scorer_module
 from rayrank.models.reranker import Reranker
 from rayrank.scores.calibration import fit
+from rayrank.scores.fusion import Feature, Fusion
 from rayrank.scores.precision import Level, PrecisionTable
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
@@ -97,12 +98,17 @@ def test_what_is_exported_besides_the_model_is_loaded_as_it_was(
     level = Level(wanted=0.8, logit=0.1, probability=0.7, num_queries=30, precision=0.9, low=0.7, high=0.97)
     judged = JudgedQuery(query="what", documents=("fish", "bog"), relevance=(0, 1), first_stage_scores=(0.1, -2.0))
     more = replace(before, precision=PrecisionTable(num_queries=31, levels=(level,)), dev=(judged, judged))
+    price = Feature(name="price", kind="field", points=((1.0, 0.2), (9.0, 0.8)))
+    fusion = Fusion(
+        form="linear", normalize="rank", features=(Feature(name="bm25", kind="run"), price), weights=(2, -1)
+    )
+    more = replace(more, fusion=fusion)
 
     export(str(tmp_path / "more"), more)
 
     after, plain = load(str(tmp_path / "more")), load(str(tmp_path / "plain"))
-    assert (after.precision, after.dev) == (more.precision, more.dev)
-    assert (plain.precision, plain.dev) == (None, ())
+    assert (after.precision, after.dev, after.fusion) == (more.precision, more.dev, fusion)
+    assert (plain.precision, plain.dev, plain.fusion) == (None, (), None)
 
 
 @pytest.mark.parametrize("strm", FORMS.values(), ids=FORMS)

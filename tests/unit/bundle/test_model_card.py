@@ -19,6 +19,7 @@ from rayrank.jobs.export import run
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
 from rayrank.models.saved import save
+from rayrank.scores.fusion import Feature, Fusion
 from rayrank.scores.precision import Level, PrecisionTable
 from rayrank.text.pieces import load_tokenizer, save_tokenizer
 
@@ -215,3 +216,18 @@ def test_the_thresholds_by_precision_are_a_table_with_its_sample_sizes() -> None
         "| 0.8 | 0.700 | 1.250 | 1,200 of 1,500 | 0.810 (0.750 to 0.860) |\n| 0.9 | | | 7 | dev is too small |" in card
     )
     assert "min_precision" not in write_card(ORIGIN, SETTINGS, portable=True)
+
+
+def test_the_card_shows_what_fusion_json_weighs_and_that_the_endpoint_does_not_apply_it() -> None:
+    features = (Feature(name="drbert", kind="run"), Feature(name="price", kind="field", points=((1.0, 0.5),)))
+    linear = Fusion(form="linear", normalize="min-max", features=features, weights=(4.25, -0.5))
+    trees = Fusion(form="lambdarank", normalize="rank", features=features, trees="tree")
+
+    cards = [write_card(ORIGIN, SETTINGS, True, fusion=fusion) for fusion in (linear, trees, None)]
+
+    assert (
+        "| drbert | the scores of a run, normalised within a query (min-max) | 4.2500 |\n| price | a passage's"
+        in cards[0]
+    )
+    assert "| price | a passage's field | a LightGBM model |" in cards[1]
+    assert ["The endpoint does not apply it." in card for card in cards] == [True, True, False]

@@ -16,7 +16,8 @@ RUNS = (
     *(f"run:{name}" for name in FIRST_STAGES),
     *("run:pointwise", "run:pointwise@train", "run:drbert", "run:fused"),
 )
-NODES = (*flow.STAGES, *RUNS)
+# The soup has no members by default, see tests/unit/stages/test_soup.py.
+NODES = (*(name for name in flow.STAGES if name != "soup"), *RUNS)
 MODELS = {"pointwise", "noise_report", "listwise", "run:pointwise", "run:pointwise@train", "run:drbert", "run:fused"}
 LISTWISE = {"listwise", "run:drbert", "run:fused"}
 PRETRAINED = {"pretrain"} | MODELS
@@ -159,6 +160,9 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "noise.relabel": ("0.99", {"noise_report"} | LISTWISE),
     "noise.run": ("bm25", {"noise_report"} | LISTWISE),
     "pointwise.layer_decay": ("0.9", MODELS),
+    "pointwise.seed": ("14", MODELS),
+    "listwise.seed": ("14", LISTWISE),
+    "listwise.soup": ("[13, 14]", NOTHING),
     "pointwise.freeze_embeddings": ("true", MODELS),
     "listwise.layer_decay": ("0.9", LISTWISE),
     "listwise.freeze_embeddings": ("true", LISTWISE),
@@ -171,6 +175,8 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "listwise.teacher_loss": ("margin_mse", NOTHING),  # without a teacher nothing depends on how it teaches
     "listwise.teacher_weight": ("0.1", NOTHING),
     "listwise.temperature": ("3", NOTHING),
+    "listwise.negatives_from": ("pointwise", LISTWISE),
+    "listwise.negative_ranks": ("[2, 9]", LISTWISE),
     "sdnet.dropout": ("0.3", SDNET),
     "sdnet.length": ("80", SDNET),
     "sdnet.layers": ("3", SDNET),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
@@ -25,7 +26,8 @@ def evaluation(title: str, values: Any, first: Any = None) -> dict[str, Any]:
     if first is not None:
         figures["comparison"] = vars(compare(values, first, "randomisation", 200, 1))
     metrics = {"MRR@10": figures}
-    return {"title": title, "split": "test", "num_queries": len(values), "metric": "MRR@10", "metrics": metrics}
+    about = {"name": title, "title": title, "split": "test", "num_queries": len(values), "num_without_results": 2}
+    return {**about, "metric": "MRR@10", "metrics": metrics}
 
 
 def case(number: int, value: float, baseline: float) -> Case:
@@ -83,7 +85,7 @@ def complete(num_queries: int = 60, resamples: int = 200) -> dict[str, Any]:
                    "splits": {"train": {"num_queries": 30}}},
         "metric": "MRR@10", "split": "test", "first_stage": "BM25",
         "evaluations": [evaluation("BM25", first), evaluation("DR-BERT", values, first)],
-        "choice": {"title": "DR-BERT", "finding": "chosen on dev"},
+        "choice": {"name": "DR-BERT", "finding": "chosen on dev"},
         "reach": {"num_queries": num_queries, "perfect_ranker": 0.8, "runs": runs},
         "comparison": comparison(values, first, Procedure(resamples=resamples)),
         "phases": [phase("pointwise", 200), phase("listwise", 40)],
@@ -97,8 +99,10 @@ def complete(num_queries: int = 60, resamples: int = 200) -> dict[str, Any]:
             for each in range(1, 6)
         ]}],
         "cost": [
-            {"node": "corpus", "artifact": "corpus/0", "seconds": 3.0, "device_seconds": None, "device": None},
-            {"node": "run:drbert", "artifact": "rerank/0", "seconds": 5.0, "device_seconds": 4.0, "device": "CPU"},
+            {"node": "corpus", "artifact": "corpus/0", "seconds": 3.0}
+            | dict.fromkeys(("device_seconds", "pairs_per_second", "device")),
+            {"node": "run:drbert", "artifact": "rerank/0", "seconds": 5.0, "device_seconds": 4.0,
+             "pairs_per_second": 1234.5, "device": "CPU"},
         ],
         "findings": ["10,490 candidates"],
     }  # fmt: skip
@@ -150,9 +154,7 @@ def check_figures(html: str, facts: Any) -> int:
     page = Page(html)
     for path, text in page.figures:
         value = at(facts, path)
-        if value is None:
-            assert text == "–", path
-        elif isinstance(value, str):
+        if isinstance(value, str):
             assert text == value, path
         elif text.startswith("<"):
             assert value < float(text[1:]), path
@@ -216,9 +218,12 @@ def test_charts_are_images_by_themselves_in_both_themes() -> None:
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_queries_make_a_small_page() -> None:
+@pytest.mark.timed
+def test_a_hundred_thousand_queries_make_a_small_page_within_a_minute() -> None:
+    started = time.monotonic()
     facts = complete(100_000, resamples=500)
     html = files(facts, OPTIONS)[PAGE]
 
+    assert time.monotonic() - started < 60
     assert check_figures(html.decode(), facts)
     assert len(html) < 3_000_000

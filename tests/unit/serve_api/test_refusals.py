@@ -108,34 +108,6 @@ def test_a_wrong_field_is_named(api: str, body: str, field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "message"),
-    [
-        ({"query": None}, "query is null: send a text."),
-        ({"query": ""}, "query is an empty text: send at least 1 character."),
-        ({"documents": "a"}, "documents is a text: send a list."),
-        ({"documents": []}, "documents has 0 entries: send at least 1."),
-        ({"documents": ["a", 3]}, "documents.1 is 3: send a text."),
-        ({"top_n": "2"}, "top_n is a text: send a whole number."),
-        ({"top_n": 1.5}, "top_n is 1.5: send a whole number."),
-        ({"top_n": -1}, "top_n is -1, which is too small: send at least 0."),
-        ({"first_stage_weight": 2}, "first_stage_weight is 2, which is too large: send at most 1."),
-        ({"raw_scores": "yes"}, "raw_scores is a text: send true or false."),
-        ({"deadline_ms": [1]}, "deadline_ms is a list: send a number."),
-    ],
-)  # fmt: skip
-def test_messages_name_the_field_its_value_and_the_fix(api: str, field: dict[str, Any], message: str) -> None:
-    answer = requests.post(api + V2, json={"query": "q", "documents": ["a"] * 5, **field}, timeout=10)
-    assert answer.json()["message"] == message
-
-
-def test_messages_about_the_body_and_choices_name_the_fix(api: str) -> None:
-    assert said(post(api + V2, b"[]"), V2) == "The body is a list: send an object."
-    assert said(post(api + V2, b'{"query": "q"}'), V2) == "documents is missing: send it, as /docs describes it."
-    wrong = b'{"query": "q", "texts": ["a"], "truncation_direction": "up"}'
-    assert said(post(api + TEI, wrong), TEI).startswith('truncation_direction is "up", which is unknown: send ')
-
-
-@pytest.mark.parametrize(
     "body",
     [
         b"", b"{", b"\x00", b'{"query": "q\x00", "documents": ["a"]}', b'{"query": "\xff", "documents": ["a"]}',

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from rayrank.core.artifacts import Store
-from rayrank.core.config import NoiseConfig, PipelineConfig
+from rayrank.core.config import ListwiseConfig, NoiseConfig, PipelineConfig
 from rayrank.core.records import CANDIDATES, JUDGMENTS
-from rayrank.training.noise import filtered_candidates, relabelled
+from rayrank.training.noise import filtered_candidates, relabelled, training_candidates
 
 PASSAGES = ["relevant", "irrelevant", "unjudged", "near", "low"]
 SCORES = [9.0, 9.0, 9.0, 7.5, -9.0]
@@ -78,3 +78,24 @@ def test_relabelled_candidates_are_the_unjudged_ones_above_the_threshold(tmp_pat
         ("q3", "unjudged", 1, "train"),
     ]
     assert relabelled(*stored(NoiseConfig(), tmp_path)) is None
+
+
+def test_negatives_come_from_a_window_of_ranks_by_score_in_another_run_without_noise(tmp_path: Path) -> None:
+    config, store = stored(NoiseConfig(threshold=0.9), tmp_path)
+    scores = {"low": 5.0, "unjudged": 4.0, "relevant": 3.0, "irrelevant": 2.0, "new": 1.0}
+    run = pa.table([["q"] * 5, list(scores), [5, 4, 3, 2, 1], list(scores.values())], schema=CANDIDATES)
+
+    def negatives(ranks: tuple[int, int] | None) -> list[str]:
+        listwise = ListwiseConfig(negatives_from="bm25", negative_ranks=ranks)
+        chosen = config.model_copy(update={"listwise": listwise})
+        artifact = store.artifact("run:bm25", chosen)
+        artifact.write_table("train/part-00000.parquet", run)
+        store.finish(artifact, chosen, time.monotonic(), {}, "run:bm25")
+        (table,) = training_candidates(chosen, store)
+        found: list[str] = table["passage_id"].to_pylist()
+        return found
+
+    # The noise filter removes `unjudged`; a list leaves its positives out when it draws.
+    assert negatives((1, 4)) == ["low", "relevant", "irrelevant"]
+    assert negatives((4, 5)) == ["irrelevant", "new"]
+    assert negatives(None) == ["low", "relevant", "irrelevant", "new"]

@@ -8,6 +8,7 @@ from rayrank.reports.page.document import Section, missing, paragraph, table
 from rayrank.reports.page.facts import Facts
 
 NAME, TITLE = "calibration", "Calibration"
+KINDS = {"isotonic": "An isotonic", "platt": "Platt's"}
 
 
 def section(facts: Facts, command: str) -> Section:
@@ -21,7 +22,7 @@ def section(facts: Facts, command: str) -> Section:
 
 def _about(found: Facts) -> str:
     return paragraph(
-        f"A {escape(found['kind'].value)} curve turns scores of {escape(found['title'].value)} into probabilities. It "
+        f"{KINDS[found['kind'].value]} curve turns scores of {escape(found['title'].value)} into probabilities. It "
         f"was fitted to {found['num_pairs'].html(',')} candidates of {found['num_queries'].html(',')} dev queries, and "
         f"is measured on queries that it was not fitted to: expected calibration error "
         f"{found['ece_before'].html('.4f')} → "
@@ -47,6 +48,7 @@ def _cuts(found: Facts) -> str:
         for each in found["cuts"]
     ]
     return paragraph(
-        f"Answer only if the first passage's probability is at least the cut. Without a cut, the first passage is "
+        f"Answer only if the first passage's probability is at least the cut; a dash: no cut is right that often on "
+        f"dev. Without a cut, the first passage is "
         f"relevant for {found['precision_of_all'].html('.1%')} of the {found['num_top'].html(',')} dev queries."
     ) + table(header, lines)

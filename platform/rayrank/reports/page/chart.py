@@ -8,7 +8,7 @@ from rayrank.reports.page.axes import Scale
 
 WIDTH = 440
 """The width of every chart in its own units, small enough for its text to be readable on a telephone."""
-CHARACTER = 6.3
+CHARACTER = 7.0
 """The mean width of a character of the charts' font size."""
 MOST_POINTS = 400
 """Longer lines are thinned out, evenly; a chart has no more places."""
@@ -92,7 +92,8 @@ class Plot:
         found, room = legend(names, 0)
         self._top = room + 24
         widest = max((text_width(y.form(tick)) for tick in y.ticks()), default=0.0)
-        self._left, self._right, self._bottom = widest + 14, WIDTH - 14.0, height - 40
+        last = max((text_width(x.form(tick)) for tick in x.ticks()), default=0.0)
+        self._left, self._right, self._bottom = widest + 14, WIDTH - 6 - last / 2, height - 40
         self._parts = [*found, *self._frame()]
 
     def line(
@@ -127,7 +128,9 @@ class Plot:
         if text:
             x, y = min(places, key=lambda place: place[1])
             anchor = "end" if x > WIDTH / 2 else "start"
-            self._parts.append(label(x + (-5 if anchor == "end" else 5), y + 11, text, anchor, "muted"))
+            # Beside a vertical line, above a horizontal one.
+            above = -5 if places[0][1] == places[1][1] else 11
+            self._parts.append(label(x + (-5 if anchor == "end" else 5), y + above, text, anchor, "muted"))
         return self
 
     def svg(self) -> str:

@@ -22,6 +22,7 @@ def section(facts: Facts, command: str) -> Section:
     lines = [
         [
             escape(_name(each)), each["seconds"].html(",.1f"), each["device_seconds"].html(",.1f"),
+            each["pairs_per_second"].html(",.0f"),
             each["device"].html(), each["artifact"].html(),
         ]
         for each in found
@@ -38,10 +39,14 @@ def section(facts: Facts, command: str) -> Section:
         [
             paragraph(about),
             charts,
-            table(["stage or run", "seconds", "device seconds", "device", "folder on storage"], lines),
+            table(
+                ["stage or run", "seconds", "device seconds", "pairs/s of a device", "device", "folder on storage"],
+                lines,
+            ),
         ],
     )
 
 
 def _name(each: Facts) -> str:
-    return str(each["node"].value).removeprefix("run:").replace("@train", " on train")
+    name, _, train = each["node"].value.removeprefix("run:").partition("@")
+    return f"run {name}{', train' if train else ''}" if each["node"].value.startswith("run:") else str(name)

@@ -9,6 +9,8 @@ from rayrank.reports.page.facts import Facts, difference_html
 from rayrank.reports.page.rows import Interval, interval_chart
 
 NAME, TITLE = "differences", "Where it wins and loses"
+OPEN_CARDS = 6
+"""Gains and losses that are shown at once; the others open on request."""
 SHOWN_CHARACTERS = 320
 """Longer passages are cut in the cards; the facts have them whole."""
 
@@ -30,8 +32,10 @@ def section(facts: Facts, command: str) -> Section:
     blocks = [_about(found), charts, f"<details><summary>All figures as tables</summary>{tables}</details>"]
     for heading, cases in (("Largest gains", found["gains"]), ("Largest losses", found["losses"])):
         if cases:
-            cards = "".join(_card(case, found) for case in cases)
-            blocks.append(f'<h3>{heading}</h3><div class="cards">{cards}</div>')
+            cards = [_card(case, found) for case in cases]
+            blocks.append(f"<h3>{heading}</h3>{_cards(cards[:OPEN_CARDS])}")
+            if more := cards[OPEN_CARDS:]:
+                blocks.append(f"<details><summary>{len(more)} more</summary>{_cards(more)}</details>")
     return Section(NAME, TITLE, blocks)
 
 
@@ -82,6 +86,10 @@ def _table(heading: str, rows: Facts, run: str, first: str) -> str:
     return table(header, lines)
 
 
+def _cards(cards: list[str]) -> str:
+    return f'<div class="cards">{"".join(cards)}</div>'
+
+
 def _card(case: Facts, found: Facts) -> str:
     run, first = found["run"].value, found["baseline"].value
     kind = f" · {case['query_type'].value}" if case["query_type"] else ""
@@ -94,7 +102,9 @@ def _card(case: Facts, found: Facts) -> str:
         parts.append(f"<p><b>{escape(name)}</b></p><ol>{''.join(map(_hit, hits))}</ol>")
     if case["relevant"]:
         ranks = f"{first}: {_rank(case['baseline_rank'])}, {run}: {_rank(case['rank'])}"
-        parts.append(f'<p class="muted">Judged relevant ({escape(ranks)})</p>{_relevant(case["relevant"])}')
+        shown = {hit["passage_id"].value for hits in (case["top"], case["baseline_top"]) for hit in hits}
+        text = "" if case["relevant"]["passage_id"].value in shown else _relevant(case["relevant"])
+        parts.append(f'<p class="muted">Judged relevant ({escape(ranks)})</p>{text}')
     return f'<article class="card">{"".join(parts)}</article>'
 
 

@@ -45,7 +45,9 @@ class Facts:
         return p_text(self.value) if form == "p" else format(self.value, form)
 
     def html(self, form: str = "") -> str:
-        """Return the value as an element that names its place among the facts, as a JSON pointer."""
+        """Return the value as an element that names its place as a JSON pointer; a dash if it is not known."""
+        if self.value is None:
+            return self.text()
         return (
             f'<data value="{escape(str(self.value))}" data-path="{escape(self.path)}">{escape(self.text(form))}</data>'
         )

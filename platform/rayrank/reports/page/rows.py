@@ -47,7 +47,9 @@ def interval_chart(
     for place, row in enumerate(rows):
         y = frame.line(place)
         tip = f"{row.name}: {row.mean:.4f} [{row.low:.4f}, {row.high:.4f}]"
-        parts.append(f'<path class="s{row.series}" d="M{frame.at(row.low):.1f} {y:.1f}H{frame.at(row.high):.1f}"/>')
+        parts.append(
+            f'<path class="s{row.series} whole" d="M{frame.at(row.low):.1f} {y:.1f}H{frame.at(row.high):.1f}"/>'
+        )
         parts.append(marker(frame.at(row.mean), y, row.series, 4.4, tip, row.is_open))
     return drawing(title, frame.height, parts)
 
@@ -72,7 +74,7 @@ class _Frame:
     def __init__(self, x: Scale, names: Sequence[str], notes: Sequence[str], top: float) -> None:
         self._x, self._top = x, top
         self._left = min(170.0, max(map(text_width, names), default=0.0)) + 14
-        self._right = WIDTH - 16 - max(map(text_width, notes), default=0.0)
+        self._right = WIDTH - 22 - max(map(text_width, notes), default=0.0)
         self.bottom = top + LINE * len(names) + 4
         self.height = self.bottom + 42
         most = max(2, int((self._right - self._left) / 52))
@@ -94,4 +96,4 @@ class _Frame:
 
 
 def _cut(name: str) -> str:
-    return name if len(name) <= 28 else name[:27] + "…"
+    return name if len(name) <= 24 else name[:23] + "…"

@@ -27,7 +27,7 @@ CHART_STYLE = (
     f"{_SERIES}{_DASHES}"
     "svg path.f0{fill:var(--c0)}svg path.f1{fill:var(--c1)}svg path.f2{fill:var(--c2)}svg path.f3{fill:var(--c3)}"
     "svg path.f4{fill:var(--c4)}svg path.f5{fill:var(--c5)}"
-    "svg path.open{fill:var(--paper);stroke-dasharray:none}"
+    "svg path.open{fill:var(--paper)}svg path.open,svg path.whole{stroke-dasharray:none}"
 )
 
 PAGE_STYLE = """
@@ -42,7 +42,7 @@ nav{display:flex;flex-wrap:wrap;gap:.3rem 1.1rem;padding:.8rem 0}a{color:var(--c
 .big div{flex:1 1 9rem;border:1px solid var(--line);border-radius:8px;padding:.7rem .9rem}
 .big b{display:block;font-size:1.6rem;line-height:1.25}
 .big span{color:var(--muted);font-size:.85rem}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,20rem),1fr));gap:1rem 2rem;margin:1rem 0}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));gap:1rem 2rem;margin:1rem 0}
 figure{margin:0;max-width:34rem;break-inside:avoid}figure svg{display:block;width:100%;height:auto}
 figcaption{color:var(--muted);font-size:.85rem;margin-top:.3rem}
 button{font:inherit;font-size:.75rem;color:var(--c0);background:none;border:1px solid var(--line);border-radius:4px;

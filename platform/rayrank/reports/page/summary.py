@@ -8,6 +8,7 @@ from rayrank.reports.page.chart import Chart
 from rayrank.reports.page.document import Section, missing, paragraph, table
 from rayrank.reports.page.facts import Facts, difference_html, mean_html
 from rayrank.reports.page.rows import Interval, interval_chart
+from rayrank.reports.table import p_phrase
 
 NAME, TITLE = "summary", "Summary"
 
@@ -17,7 +18,7 @@ def section(facts: Facts, commands: Sequence[str]) -> Section:
     if not facts["evaluations"]:
         return missing(NAME, TITLE, "No run has been evaluated yet. To train and evaluate all of them:", commands[0])
     runs, metric = list(facts["evaluations"]), facts["metric"].value
-    charts = [[Chart("runs", _chart(runs, metric), _caption(facts, runs[0]))]]
+    charts = [[Chart("runs", _chart(runs, metric), _caption(facts, runs[0], runs[-1]))]]
     blocks = [_big(facts, metric), _trained(facts), *charts, _table(runs, facts["first_stage"].value)]
     again = "\n".join(map(escape, commands))
     found = "".join(f"<li>{escape(line.value)}</li>" for line in facts["findings"])
@@ -34,15 +35,15 @@ def _big(facts: Facts, metric: str) -> str:
         found = shown["metrics"][metric]
         difference = found["comparison"]
         boxes.append((found["mean"].html(".3f"), f"{metric} of {shown['title'].value}{_why(facts)}"))
-        change = f"[{difference['low'].text('+.3f')}, {difference['high'].text('+.3f')}], p {_sign(difference)}"
+        change = f"[{difference['low'].text('+.3f')}, {difference['high'].text('+.3f')}], {_p(difference)}"
         boxes.append((difference["difference"].html("+.3f"), f"difference, 95 % interval {change}"))
     rows = "".join(f"<div><b>{value}</b><span>{escape(text)}</span></div>" for value, text in boxes)
     return f'<div class="big">{rows}</div>'
 
 
-def _sign(comparison: Facts) -> str:
-    text = comparison["p_value"].text("p")
-    return text if text.startswith("<") else f"= {text}"
+def _p(comparison: Facts) -> str:
+    # No line is broken within it.
+    return p_phrase(comparison["p_value"].value).replace(" ", "\u00a0")
 
 
 def _why(facts: Facts) -> str:
@@ -54,7 +55,7 @@ def _chosen(facts: Facts) -> Facts | None:
     others = [run for run in facts["evaluations"] if "comparison" in run["metrics"][facts["metric"].value]]
     if not facts["choice"]:
         return others[-1] if others else None
-    return next((run for run in others if run["title"].value == facts["choice"]["title"].value), None)
+    return next((run for run in others if run["name"].value == facts["choice"]["name"].value), None)
 
 
 def _trained(facts: Facts) -> str:
@@ -63,22 +64,28 @@ def _trained(facts: Facts) -> str:
     text = f"The dataset <b>{escape(facts['dataset'].value)}</b> has {counts}."
     if facts["phases"]:
         seconds = sum(phase.value["train_seconds"] for phase in facts["phases"] if "train_seconds" in phase)
-        devices = {str(phase.value["device"]) for phase in facts["phases"] if "device" in phase}
+        devices = {str(phase.value["device"]).replace("cpu", "CPU") for phase in facts["phases"] if "device" in phase}
         on = f" on {' and '.join(sorted(devices))}" if devices else ""
         queries = f" from {train['num_queries'].html(',')} training queries" if train else ""
         text += (
             f" The encoder <b>{escape(facts['encoder'].value)}</b> was trained{queries} in {len(facts['phases'])} "
             f"phases{escape(on)}, {seconds:,.0f} s of training in all."
         )
+    speeds = [each for each in facts["cost"] if each["pairs_per_second"].value is not None]
+    if speeds:
+        text += f" The last model scores {speeds[-1]['pairs_per_second'].html(',.0f')} query-passage pairs a second."
     if facts["choice"]:
-        text += f" {escape(facts['choice']['finding'].value.capitalize())}."
+        finding = facts["choice"]["finding"].value
+        text += f" {escape(finding[:1].upper() + finding[1:])}."
     return paragraph(text)
 
 
-def _caption(facts: Facts, first: Facts) -> str:
+def _caption(facts: Facts, first: Facts, last: Facts) -> str:
+    count = last["num_without_results"].value
+    without = f" {last['title'].value} has no results for {count:,} queries, which count 0." if count else ""
     return (
         f"{facts['metric'].value} on the {facts['split'].value} split, {first['num_queries'].value:,} queries: mean "
-        f"and 95 % bootstrap interval over queries. The band is the interval of {first['title'].value}."
+        f"and 95 % bootstrap interval over queries. The band is the interval of {first['title'].value}.{without}"
     )
 
 

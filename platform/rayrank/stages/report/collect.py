@@ -37,7 +37,7 @@ def collect(config: PipelineConfig, store: Store, num_cases: int) -> dict[str, A
     measured = rankings.Measured.of(names, config, store) if evaluations else None
     return {
         "dataset": without_folder(config.dataset.source),
-        "encoder": Path(config.encoder.name).name,
+        "encoder": _encoder(config.encoder.name),
         "created": datetime.now(UTC).isoformat(timespec="minutes"),
         "revision": corpus.manifest["revision"],
         "corpus": _corpus(corpus),
@@ -58,6 +58,11 @@ def collect(config: PipelineConfig, store: Store, num_cases: int) -> dict[str, A
     }
 
 
+def _encoder(name: str) -> str:
+    """Return the name of an encoder without the folders of one machine."""
+    return Path(name).name if Path(name).is_absolute() else name.removeprefix("package:")
+
+
 def _corpus(corpus: Artifact) -> dict[str, Any]:
     facts = corpus.manifest
     return {name: facts[name] for name in ("num_passages", "num_queries", "num_judgments", "splits")}
@@ -68,14 +73,14 @@ def _evaluations(names: list[str], config: PipelineConfig, store: Store) -> list
     found = []
     for name in names:
         if artifact := store.find("evaluate", flow.evaluating(name, config)):
-            found.append({"title": flow.title(name, config), **{each: artifact.manifest[each] for each in _EVALUATED}})
+            figures = {each: artifact.manifest[each] for each in _EVALUATED}
+            found.append({"name": name, "title": flow.title(name, config), **figures})
     first = config.candidates.first_stage
     if found and "comparison" in found[0]["metrics"][config.training.metric]:
         # Only rankers were evaluated, but their evaluations have the figures of the first stage.
         metrics = {metric: figures["baseline"] for metric, figures in found[0]["metrics"].items()}
-        found.insert(
-            0, {**found[0], "title": flow.title(first, config), "num_without_results": None, "metrics": metrics}
-        )
+        about = {"name": first, "title": flow.title(first, config), "num_without_results": None}
+        found.insert(0, {**found[0], **about, "metrics": metrics})
     return found
 
 

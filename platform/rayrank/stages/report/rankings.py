@@ -35,10 +35,12 @@ class Measured:
     store: Store
 
     @classmethod
-    def of(cls, names: list[str], config: PipelineConfig, store: Store) -> "Measured":
-        """Read the judgments from storage."""
-        corpus = store.require("corpus", config)
+    def of(cls, names: list[str], config: PipelineConfig, store: Store) -> "Measured | None":
+        """Read the judgments from storage; None if the first stage has no rows there to compare with."""
+        corpus, first = store.require("corpus", config), store.find(CANDIDATES, config)
         split = measured_split(config.evaluate, corpus)
+        if first is None or not any(first.num_rows(name) for name in first.names(split)):
+            return None
         judgments = corpus.read_table("judgments.parquet")
         return cls(names, split, judgments.filter(pc.equal(judgments["split"], split)), config, store)
 

@@ -38,7 +38,7 @@ def phases(found: dict[str, Artifact]) -> list[dict[str, Any]]:
 
 
 def costs(found: dict[str, Artifact]) -> list[dict[str, Any]]:
-    """Return the seconds of every artifact, and the device seconds of those that a model was trained or run for."""
+    """Return the seconds of every artifact, device seconds where a model was trained or run, and the speed of scoring."""
     return [
         {"node": node, "artifact": f"{artifact.stage}/{artifact.key}", **_cost(artifact.manifest)}
         for node, artifact in found.items()
@@ -47,11 +47,12 @@ def costs(found: dict[str, Artifact]) -> list[dict[str, Any]]:
 
 def _cost(facts: dict[str, Any]) -> dict[str, Any]:
     on_devices = facts.get("train_seconds", 0) * facts.get("num_workers", 1) + facts.get("score_seconds", 0)
-    gpus = facts.get("gpus")
+    gpus, scored = facts.get("gpus"), facts.get("score_seconds")
     return {
         "seconds": facts["seconds"],
         # As in the ablation's table: a fraction of a GPU counts as that fraction.
         "device_seconds": on_devices * (gpus or 1) if on_devices else None,
+        "pairs_per_second": facts["num_candidates"] / (scored * (gpus or 1)) if scored else None,
         "device": None if gpus is None else "GPU" if gpus else "CPU",
     }
 

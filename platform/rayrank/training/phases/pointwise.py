@@ -53,7 +53,7 @@ def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "LabelledPhas
         phase = JudgedPairs(inputs_of(config, store, {}), config)
     else:
         inputs = with_dev_queries(join_candidates(config, store), config)
-        phase = Pointwise(inputs, config.pointwise, config.training, Measure.of(config))
+        phase = Pointwise(inputs, config.pointwise, config.pointwise.seeded(config.training), Measure.of(config))
     return with_frozen_parts(Reranker(pretrained_encoder(config, store), num_outputs=2), config.pointwise), phase
 
 
@@ -113,7 +113,7 @@ class JudgedPairs(PairClassification):
     measures_start = False
 
     def __init__(self, inputs: Inputs, config: PipelineConfig) -> None:
-        self.inputs, self._seed = inputs, config.training.seed
+        self.inputs, self._seed = inputs, config.pointwise.seeded(config.training).seed
         self.train, dev = (judged_pairs(inputs.data, split, config.dataset.relevant_from) for split in ("train", "dev"))
         for split, pairs in (("train", self.train), ("dev", dev)):
             num_relevant = int(pairs[:, 2].sum())
