@@ -83,6 +83,11 @@ class Fuse(Combiner):
     def key(self, settings: FuseSettings, config: PipelineConfig) -> dict[str, Any]:
         return {**super().key(settings, config), "metric": config.training.metric}
 
+    def check_train(self, name: str, settings: FuseSettings) -> None:
+        raise ConfigError(
+            f"The run {name} has no rows of the training queries: its kind fuse learns on {LEARNED_ON}; name another."
+        )
+
     def make(self, run: RunInMaking) -> dict[str, Any]:
         features = _Features(run)
         dev = _Dev.of(run, features)

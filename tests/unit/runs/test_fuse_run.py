@@ -145,6 +145,7 @@ def test_fields_change_the_key_of_no_other_node(tmp_path: Path) -> None:
         (["runs.fused.fields=[age]"], r"field age: dataset.fields does not name it; set dataset.fields=\[recency, p"),
         (["runs.fused.of=[bm25]", "runs.fused.fields=[]"], "of and fields must name two features or more together"),
         (["runs.fused.fields=[]", "runs.fused.of=[provided, provided]"], "none of these runs has scores"),
+        (["runs.fused.of=[pointwise]", "listwise.teacher=fused"], "The run fused has no rows of the training queries"),
         (["runs.fused.form=forest"], "runs.fused.form=forest cannot be used"),
         (["dataset.fields=[price, price]"], "dataset.fields=.* cannot be used: it needs different names of fields"),
         (["dataset.fields=[passage_id]"], "dataset.fields=.* cannot be used: it needs different names of fields"),
