@@ -13,7 +13,9 @@ BINS = 10
 """Bins of the reliability diagram, of equal width."""
 
 
-def confidence(scores: Values, relevant: NDArray[np.bool_], query_ids: NDArray[np.integer]) -> dict[str, Any]:
+def confidence(
+    scores: NDArray[np.floating], relevant: NDArray[np.bool_], query_ids: NDArray[np.integer]
+) -> dict[str, Any]:
     """Return the calibration's errors, the reliability of plain and calibrated scores, and the cuts.
 
     Calibrated probabilities come from curves that were fitted to other queries.
@@ -66,7 +68,7 @@ def cut(probabilities: Values, right: NDArray[np.bool_], target: float) -> dict[
     }  # fmt: skip
 
 
-def _top(scores: Values, query_ids: NDArray[np.integer]) -> NDArray[np.int64]:
+def _top(scores: NDArray[np.floating], query_ids: NDArray[np.integer]) -> NDArray[np.int64]:
     """Return the place of every query's pair with the highest score."""
     order = np.lexsort((-scores, query_ids))
     return order[np.append(True, np.diff(query_ids[order]) != 0)]  # type: ignore[no-any-return]

@@ -52,7 +52,7 @@ class Scored(NamedTuple):
 
     logits: NDArray[np.float32]
     labels: NDArray[np.bool_]
-    query_ids: NDArray[np.int64]
+    query_ids: NDArray[np.integer]
 
 
 def make_checks(

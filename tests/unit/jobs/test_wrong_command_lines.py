@@ -10,7 +10,15 @@ from rayrank.core.presets import DEMO_ENCODER
 
 WRONG = [
     (job, ["--preset", "huge"], "--preset huge does not exist")
-    for job in ("jobs.run_pipeline", "jobs.evaluate", "jobs.export", "jobs.promote", "jobs.ablate", "tune.sweep")
+    for job in (
+        "jobs.run_pipeline",
+        "jobs.evaluate",
+        "jobs.export",
+        "jobs.promote",
+        "jobs.ablate",
+        "jobs.report",
+        "tune.sweep",
+    )
 ] + [
     ("jobs.run_pipeline", ["--set", "candidates.dept=3"], "did you mean candidates.depth"),
     ("jobs.run_pipeline", ["--config", "none.yaml"], "--config none.yaml cannot be read"),

@@ -1,5 +1,6 @@
 """Where the best run wins and loses against the first stage: query by query, by groups, and the extreme cases."""
 
+from collections.abc import Sequence
 from html import escape
 
 from rayrank.reports.page.axes import Scale, around
@@ -29,7 +30,11 @@ def section(facts: Facts, command: str) -> Section:
         caption = f"By {name}: mean difference, {level:.0%} interval, and the number of queries."
         charts.append(Chart(f"differences-by-{_slug(name)}", _groups(rows, what), caption))
     tables = "".join(_table(name, rows, run, first) for name, rows in found["tables"].items())
-    blocks = [_about(found), charts, f"<details><summary>All figures as tables</summary>{tables}</details>"]
+    blocks: list[str | Sequence[Chart]] = [
+        _about(found),
+        charts,
+        f"<details><summary>All figures as tables</summary>{tables}</details>",
+    ]
     for heading, cases in (("Largest gains", found["gains"]), ("Largest losses", found["losses"])):
         if cases:
             cards = [_card(case, found) for case in cases]

@@ -86,7 +86,8 @@ class _Frame:
         self.parts.append(label((self._left + self._right) / 2, self.bottom + 34, x.label, "middle", "muted"))
         for number, (name, note) in enumerate(zip(names, notes, strict=True)):
             y = self.line(number) + 4
-            self.parts += [label(self._left - 8, y, _cut(name), "end"), label(WIDTH - 4, y, note, "end", "muted")]
+            self.parts.append(label(self._left - 8, y, _cut(name), "end"))
+            self.parts += [label(WIDTH - 4, y, note, "end", "muted")] if note else []
 
     def at(self, value: float) -> float:
         return self._left + self._x.share(value) * (self._right - self._left)

@@ -18,8 +18,9 @@ def section(facts: Facts, commands: Sequence[str]) -> Section:
     if not facts["evaluations"]:
         return missing(NAME, TITLE, "No run has been evaluated yet. To train and evaluate all of them:", commands[0])
     runs, metric = list(facts["evaluations"]), facts["metric"].value
-    charts = [[Chart("runs", _chart(runs, metric), _caption(facts, runs[0], runs[-1]))]]
-    blocks = [_big(facts, metric), _trained(facts), *charts, _table(runs, facts["first_stage"].value)]
+    charts = [Chart("runs", _chart(runs, metric), _caption(facts, runs[0], runs[-1]))]
+    table_of_runs = _table(runs, facts["first_stage"].value)
+    blocks: list[str | Sequence[Chart]] = [_big(facts, metric), _trained(facts), charts, table_of_runs]
     again = "\n".join(map(escape, commands))
     found = "".join(f"<li>{escape(line.value)}</li>" for line in facts["findings"])
     blocks += [f"<h3>What the stages found</h3><ul>{found}</ul>"] if found else []

@@ -85,7 +85,9 @@ def _evaluations(names: list[str], config: PipelineConfig, store: Store) -> list
 
 
 def _choice(choice: Choice | None, config: PipelineConfig) -> dict[str, Any] | None:
-    return choice and {**choice.facts(), "title": flow.title(choice.name, config), "finding": choice.finding()}
+    if choice is None:
+        return None
+    return {**choice.facts(), "title": flow.title(choice.name, config), "finding": choice.finding()}
 
 
 def _best(names: list[str], choice: Choice | None) -> str:

@@ -92,5 +92,5 @@ def calibration(names: list[str], config: PipelineConfig, store: Store) -> dict[
 
 def _thinned(differences: list[float]) -> list[dict[str, float]]:
     """Return evenly spaced places of a sorted list, the first and the last among them."""
-    kept = np.unique(np.linspace(0, len(differences) - 1, MOST_POINTS).astype(int)) if differences else []
+    kept = np.unique(np.linspace(0, len(differences) - 1, MOST_POINTS).astype(int))
     return [{"query": int(place) + 1, "difference": differences[place]} for place in kept]

@@ -25,7 +25,7 @@ def ablations(config: PipelineConfig, store: Store) -> list[dict[str, Any]]:
     kept = {folder.key: folder for folder in store.folders("ablation")}
     if not kept:
         return []
-    found = []
+    found: list[dict[str, Any]] = []
     with suppress(ConfigError):  # there is no model to ablate
         full = flow.title(ablation.full_run(config), config)
         found += _with_most_seeds(kept, ablation.table_one, full, config)

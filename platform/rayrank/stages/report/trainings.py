@@ -38,7 +38,7 @@ def phases(found: dict[str, Artifact]) -> list[dict[str, Any]]:
 
 
 def costs(found: dict[str, Artifact]) -> list[dict[str, Any]]:
-    """Return the seconds of every artifact, device seconds where a model worked, and the speed of scoring."""
+    """Return what every artifact took: seconds, device seconds if it needed a model, and pairs scored a second."""
     return [
         {"node": node, "artifact": f"{artifact.stage}/{artifact.key}", **_cost(artifact.manifest)}
         for node, artifact in found.items()
