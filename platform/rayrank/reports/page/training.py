@@ -23,7 +23,8 @@ def section(facts: Facts, command: str) -> Section:
 
 
 def _title(phase: Facts) -> str:
-    return TITLES.get(phase["name"].value, phase["name"].value.replace("_", " "))
+    name: str = phase["name"].value
+    return TITLES.get(name, name.replace("_", " "))
 
 
 def _about(phase: Facts) -> str:
