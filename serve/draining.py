@@ -98,7 +98,7 @@ def stop(seconds: float) -> int:
     """Drain the server, then end Serve; return the number of requests that were cut off."""
     try:
         left = drain(seconds)
-        serve.shutdown()
+        serve.shutdown()  # type: ignore[no-untyped-call]
     finally:
         _forget()
     return left
