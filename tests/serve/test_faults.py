@@ -69,7 +69,7 @@ def test_a_replica_with_a_stuck_scorer_is_replaced_and_no_request_waits_for_ever
     monkeypatch.setattr(app, "Ranker", StalledRanker)
     stall = model_folder.with_name("stall")
     outcomes: list[httpx.Response | Exception] = []
-    settings = {"model": str(model_folder), "batching.stuck_s": 2, "resources.ingress": 1}
+    settings = {"model": str(model_folder), "batching.stuck_s": 2, "scaling.patience_s": 120}
     with (
         application(serving, "stuck", **settings) as (url, _),
         clients(f"{url}{PATH}", BODY, outcomes),
