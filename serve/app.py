@@ -66,6 +66,7 @@ def _starts_a_server() -> bool:
     is_serve_run = sys.argv[1:2] == ["run"] and Path(sys.argv[0]).stem in ("serve", "scripts")
     if not is_serve_run or ray.is_initialized() or {"-a", "--address"} & set(sys.argv):
         return False
+    # As ray.init does without an address.
     return canonicalize_bootstrap_address(None) is None  # type: ignore[arg-type]
 
 

@@ -19,7 +19,8 @@ def check_free(host: str, port: int) -> None:
                 "rayrank serve --port PORT."
             ) from None
         # The number of an unknown host is negative, and not one of the system's.
-        reason = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
+        number = error.errno or 0
+        reason = os.strerror(number) if number > 0 else error.strerror
         raise ConfigError(f"--host {host} --port {port} cannot be used: {reason}; choose others.") from None
     except OverflowError:
         raise ConfigError(f"--port {port} cannot be used: it must be between 1 and 65535.") from None

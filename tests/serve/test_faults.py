@@ -1,5 +1,6 @@
 """Faults under load, over HTTP: what a client gets while a scorer is stuck, a process is frozen or a key is revoked."""
 
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,12 +9,16 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from ray import cloudpickle
 
 from rayrank.serve import app
 from rayrank.serve.config import ServeConfig
 from rayrank.serve.model import ServedModel
 from rayrank.serve.replicas import Ranker
 from tests.serve.conftest import application, clients, wait_until
+
+# The replicas cannot import tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 BODY = {"query": "where is the bogue", "documents": ["The bogue lies in the bay."] * 10}
 PATH = "/v1/rerank"
@@ -64,7 +69,7 @@ def test_a_replica_with_a_stuck_scorer_is_replaced_and_no_request_waits_for_ever
     monkeypatch.setattr(app, "Ranker", StalledRanker)
     stall = model_folder.with_name("stall")
     outcomes: list[httpx.Response | Exception] = []
-    settings = {"model": str(model_folder), "batching.stuck_s": 2, "resources.ingress": 1}
+    settings = {"model": str(model_folder), "batching.stuck_s": 2, "scaling.patience_s": 120}
     with (
         application(serving, "stuck", **settings) as (url, _),
         clients(f"{url}{PATH}", BODY, outcomes),
