@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -79,7 +79,7 @@ def _chosen_rows(num_queries: int, candidates: Artifact, corpus: Artifact, relev
     return rows.sort_by([("query_id", "ascending"), ("rank", "ascending")])
 
 
-def _by_query(rows: pa.Table) -> Iterator[tuple[str, dict[str, list[object]]]]:
+def _by_query(rows: pa.Table) -> Iterator[tuple[str, dict[str, list[Any]]]]:
     """Yield each query with its best candidates by rank; a relevant one that ranks lower replaces the last."""
     names = rows["query_id"].to_pylist()
     for query_id in dict.fromkeys(names):
