@@ -75,6 +75,24 @@ def test_a_margin_removes_unjudged_candidates_near_the_best_positive_of_their_ow
     assert left(NoiseConfig(threshold=1, margin=margin), tmp_path) == everything - removed
 
 
+def test_without_scored_positives_or_noise_every_candidate_stays(tmp_path: Path) -> None:
+    listwise = ListwiseConfig(negative_ranks=(1, 9))
+    config = PipelineConfig(noise=NoiseConfig(threshold=1, margin=1), listwise=listwise)
+    store, judgments = Store(str(tmp_path)), pa.table([["q"], ["away"], [1], ["train"]], schema=JUDGMENTS)
+    scored = pa.table([["q"] * 2, ["near", "low"], [1, 2], [2.0, 1.0]], schema=CANDIDATES)
+    for node, name, table in (
+        ("corpus", "judgments", judgments),
+        ("noise", "train/part-00000", scored),
+        ("candidates", "train/part-00000", scored),
+    ):
+        artifact = store.artifact(node, config)
+        artifact.write_table(f"{name}.parquet", table)
+        store.finish(artifact, config, time.monotonic(), {}, node)
+
+    (left,) = training_candidates(config, store)
+    assert left["passage_id"].to_pylist() == ["near", "low"]
+
+
 def test_relabelled_candidates_are_the_unjudged_ones_above_the_threshold(tmp_path: Path) -> None:
     config, store = stored(NoiseConfig(threshold=1, relabel=0.9997), tmp_path)
 
