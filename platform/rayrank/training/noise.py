@@ -90,7 +90,7 @@ def _best_positives(config: PipelineConfig, store: Store, positives: PairSet) ->
     """Return (query_id, score_max) of the queries that have a scored positive."""
     # A first pass over the scores, because the rows of a query may be spread over files.
     of_positives = [rows.filter(pa.array(positives.marks(rows))) for rows in _scored(config, store)]
-    found = pa.concat_tables(of_positives).select(["query_id", "score"])
+    found = pa.concat_tables([CANDIDATES.empty_table(), *of_positives]).select(["query_id", "score"])
     return found.group_by("query_id").aggregate([("score", "max")])
 
 

@@ -287,6 +287,12 @@ def test_how_a_teacher_teaches_is_in_the_key_of_its_student(key: str) -> None:
     )
 
 
+@pytest.mark.parametrize(("setting", "reads"), [("noise.margin=1", True), ("noise.relabel=0.9", True), ("", False)])
+def test_lists_read_noise_scores_only_if_a_rule_uses_them(setting: str, reads: bool) -> None:
+    config = build("demo", assignments=["noise.threshold=1", *([setting] if setting else [])])
+    assert ("run:pointwise@train" in flow.inputs("listwise", config)) == reads
+
+
 def test_a_student_reads_its_teachers_scores_of_the_training_queries() -> None:
     both = "runs.both={kind: interpolate, of: [pointwise, bm25], weight: 0.5}"
     config = build("demo", assignments=[both, "listwise.teacher=both", "noise.threshold=1"])
