@@ -71,4 +71,4 @@ def cut(probabilities: Values, right: NDArray[np.bool_], target: float) -> dict[
 def _top(scores: NDArray[np.floating], query_ids: NDArray[np.integer]) -> NDArray[np.int64]:
     """Return the place of every query's pair with the highest score."""
     order = np.lexsort((-scores, query_ids))
-    return order[np.append(True, np.diff(query_ids[order]) != 0)]  # type: ignore[no-any-return]
+    return np.asarray(order[np.append(True, np.diff(query_ids[order]) != 0)], np.int64)

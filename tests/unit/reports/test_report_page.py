@@ -116,7 +116,8 @@ class Page(HTMLParser):
         self.figures: list[tuple[str, str]] = []
         self.fetched: list[str] = []
         self.scripts: list[tuple[str | None, str]] = []
-        self._path = self._script = None
+        self._path: str | None = None
+        self._script: tuple[str | None] | None = None
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
