@@ -53,7 +53,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(host)s:%(process)d [%(work)s] %(name)s
 
 def add_place(record: logging.LogRecord) -> bool:
     """Complete a log record, as a filter of a handler, by what LOG_FORMAT needs: the machine, the node and its key."""
-    record.host, record.work = socket.gethostname(), _work
+    vars(record).update(host=socket.gethostname(), work=_work)
     return True
 
 
