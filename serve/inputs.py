@@ -121,7 +121,7 @@ def slices(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     """Yield texts in order, in slices of at most SLICE_CHARACTERS, or of one longer text."""
     begin, size = 0, 0
     for place, text in enumerate(texts):
-        if size and size + len(text) > SLICE_CHARACTERS:
+        if place > begin and size + len(text) > SLICE_CHARACTERS:
             yield texts[begin:place]
             begin, size = place, 0
         size += len(text)

@@ -41,7 +41,7 @@ def test_panels_have_numbers_of_their_own_a_data_source_and_do_not_overlap() -> 
 def test_every_metric_of_the_endpoint_is_one_that_it_exports() -> None:
     metrics = Metrics()
     metrics.request("/rerank", 200, 0.1)
-    families = list(text_string_to_metric_families(metrics.text().decode()))
+    families = list(text_string_to_metric_families(metrics.text([], []).decode()))
     shown = used("rayrank_")
     exported = {sample.name for family in families for sample in family.samples}
     # A histogram without observations has no samples, but its family is listed.
