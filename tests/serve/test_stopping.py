@@ -32,7 +32,7 @@ def started(model: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], lis
     reader = threading.Thread(target=lambda stream: lines.extend(stream), args=(process.stdout,), daemon=True)
     reader.start()
     try:
-        end = time.monotonic() + 120
+        end = time.monotonic() + 240  # a busy machine starts Ray slowly
         while not any(line.startswith("serving ") for line in lines):
             assert process.poll() is None, "".join(lines)
             assert time.monotonic() < end, "".join(lines)
