@@ -113,7 +113,7 @@ class RequestReader:
 def _pieces(encoding: Encoding) -> list[Piece]:
     columns = zip(encoding.ids, encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True)
     return [
-        Piece(id_, token, bool(special), *((None, None) if special else span)) for id_, token, special, span in columns
+        Piece(id_, token, True) if special else Piece(id_, token, False, *span) for id_, token, special, span in columns
     ]
 
 

@@ -48,10 +48,11 @@ class InfinityModel(Model):
     capabilities: list[str] = ["rerank"]
 
 
-class InfinityModels(Models):
+class InfinityModels(BaseModel):
     """A list of the one model, as Infinity sends it."""
 
-    data: list[InfinityModel]  # type: ignore[assignment]
+    object: Literal["list"] = "list"
+    data: list[InfinityModel]
 
 
 class Labels(BaseModel):
