@@ -1,1 +1,1 @@
-"""Entry points for `python -m jobs.NAME` and `ray job submit`."""
+"""Entry points for `rayrank NAME`, `python -m jobs.NAME` and `ray job submit`."""

@@ -29,11 +29,9 @@ def changes_of(arguments: Arguments) -> tuple[dict[str, Any], dict[str, Any]]:
     for option, assignments in (("--teacher-set", arguments.teacher_set), ("--student-set", arguments.student_set)):
         changes = overrides.assigned(assignments, option)
         refuse_shared(option, changes)
+        if shared := next((key for key in changes if key.startswith("candidates.")), ""):
+            raise ConfigError(f"{option} cannot change {shared}: a teacher scores the student's candidates; use --set.")
         found.append(changes)
-    if shared := next((key for key in found[0] if key.startswith("candidates.")), ""):
-        raise ConfigError(
-            f"--teacher-set cannot change {shared}: a teacher scores the student's candidates; use --set."
-        )
     return found[0], found[1]
 
 
@@ -53,7 +51,7 @@ def check(arguments: Arguments, config: PipelineConfig) -> None:
     from rayrank.stages import distillation
 
     seeds_of(arguments, config)
-    distillation.student_run(config)
+    distillation.check_student(config)
     teachers = teachers_of(arguments, config)
     _, changes = changes_of(arguments)
     # Files that do not exist yet stand for the teachers' scores, which only the flow's checks read here.

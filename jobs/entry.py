@@ -4,6 +4,7 @@ import argparse
 import json
 import logging
 import os
+import shlex
 import sys
 import tempfile
 import time
@@ -19,7 +20,7 @@ from rayrank.core.artifacts import Artifact, Store, check_root
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, RayrankError, StorageError
 from rayrank.core.presets import PRESETS
-from rayrank.core.progress import keep_screen, say, screen
+from rayrank.core.progress import LOG_FORMAT, add_place, keep_screen, say, screen
 from rayrank.data.digests import digested
 from rayrank.data.sources import absolute, fingerprint, open_source
 
@@ -64,6 +65,13 @@ def assignment(key: str, value: str) -> str:
     return f"{key}={json.dumps(value, ensure_ascii=False)}"
 
 
+def options_of(arguments: Arguments) -> str:
+    """Return the options that name the configuration and the storage, as a shell reads them, for another command."""
+    same = {"--preset": arguments.preset, "--dataset": arguments.dataset, "--storage": arguments.storage}
+    given = [part for pair in {**same, "--config": arguments.config}.items() if pair[1] for part in pair]
+    return shlex.join([*given, *(part for setting in arguments.set for part in ("--set", setting))])
+
+
 def preset_of(arguments: Arguments) -> str:
     """Return the preset that is named, or the default: the encoder of `demo` knows only the words of its own corpus."""
     return arguments.preset or ("demo" if arguments.dataset in (None, "demo") else "minilm")
@@ -106,7 +114,7 @@ def run_job(
             if conclude:
                 with redirect_stdout(sys.__stdout__):
                     summary = {**summary, **conclude(summary, config, store)}
-            _write_json(arguments.json, summary)
+            write_json(arguments.json, summary)
 
         return work
 
@@ -133,7 +141,7 @@ def run_task(
         summary = {**facts, "log": log_file}
         with redirect_stdout(sys.__stdout__):
             sys.stdout.write("\n".join([*summary["findings"], f"log: {log_file}", ""]))
-        _write_json(arguments.json, summary)
+        write_json(arguments.json, summary)
 
     _attempt(arguments, prepare, extra)
 
@@ -168,9 +176,12 @@ def _run_stages(
     plan: Sequence[tuple[str, PipelineConfig]], store: Store, log_file: str, is_long: bool
 ) -> dict[str, Any]:  # fmt: skip
     # Imported late: these modules load Ray and SciPy, which takes seconds, and a wrong option is reported before.
+    from rayrank.cluster.every_node import check_shared
     from rayrank.jobs.summary import show, stage_facts, stage_line, summarise
     from rayrank.stages.make import make
 
+    if not all(store.find(name, config) for name, config in plan):
+        check_shared(store.root)
     results: list[tuple[str, Artifact, bool]] = []
     for name, config in plan:
         reused = store.find(name, config) is not None
@@ -209,7 +220,8 @@ def check_absolute(option: str, path: str) -> None:
         raise StorageError(f"{option} {path} is a relative path: a job on a cluster needs an absolute one.")
 
 
-def _write_json(file: str | None, summary: dict[str, Any]) -> None:
+def write_json(file: str | None, summary: dict[str, Any]) -> None:
+    """Write the summary of a job to the file that --json names, if it names one."""
     if file is None:
         return
     try:
@@ -231,9 +243,8 @@ def _log_to_file(store: Store) -> str:
     except OSError as error:
         raise StorageError(f"The log {file} cannot be written: {error.strerror}; remove {folder}.") from None
     handler = logging.StreamHandler(stream)
-    logging.basicConfig(
-        level=logging.INFO, handlers=[handler], format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
-    )
+    handler.addFilter(add_place)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], format=LOG_FORMAT, force=True)
     logging.captureWarnings(True)
     # Ray's native code and the JVM write to file descriptor 2, which becomes the log; the user sees a copy of it.
     keep_screen(os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8", errors="backslashreplace"))

@@ -1,13 +1,12 @@
 """Write a trained model as a Hugging Face folder: safetensors, tokenizer, settings and a model card."""
 
-import argparse
 from typing import TYPE_CHECKING, Any
 
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, StorageError
-from rayrank.jobs.entry import check_absolute, parser, run_task
+from rayrank.jobs.entry import Arguments, check_absolute, parser, run_task
 
 if TYPE_CHECKING:
     from rayrank.models.query_typer import QueryTyper
@@ -15,10 +14,13 @@ if TYPE_CHECKING:
     from rayrank.stages.export_checks import ExportChecks
     from rayrank.stages.quantization import Quantized
 
+DEV_QUERIES = 200
+"""Judged dev queries that are exported with a model."""
+
 
 def run(
     output: str, chosen: str | None, license_name: str, config: PipelineConfig, store: Store, force: bool = False,
-    dev_queries: int | None = None,
+    dev_queries: int = DEV_QUERIES,
 ) -> dict[str, Any]:  # fmt: skip
     """Export the model and return the job's summary; imports that load torch wait until the settings are validated."""
     from rayrank.bundle.card import write_card
@@ -26,7 +28,7 @@ def run(
     from rayrank.bundle.provenance import gather, model_stage
     from rayrank.bundle.sequence_classification import is_portable
     from rayrank.models.saved import load_reranker
-    from rayrank.stages.dev_sample import NUM_QUERIES, dev_sample
+    from rayrank.stages.dev_sample import dev_sample
     from rayrank.stages.export_checks import first_stage_weight, fusion_with, make_checks
     from rayrank.stages.quantization import quantize
     from rayrank.text.pieces import load_tokenizer
@@ -47,9 +49,9 @@ def run(
     fusion = fusion_with(name, config, store)
     card = write_card(origin, settings, portable, finding, checks.calibration, checks.precision, fusion)
     typer = _typer(config, store)
-    dev = dev_sample(NUM_QUERIES if dev_queries is None else dev_queries, tokenizer, config, store)
+    dev = dev_sample(dev_queries, tokenizer, config, store)
     bundle = Bundle(
-        model, tokenizer, settings, card, int8, checks.calibration, checks.precision, checks.golden, dev, typer, fusion
+        model, tokenizer, settings, card, int8, checks.calibration, checks.precision, checks.golden, dev, fusion, typer
     )  # fmt: skip
     export(output, bundle)
     facts = {"model": name, "from": artifact.url, "output": output, "cross_encoder": portable}
@@ -62,8 +64,8 @@ def run(
         checks.finding,
         *([f"thresholds for min_precision: {checks.precision.finding()}"] if checks.precision else []),
         _about_weight(weight),
-        *([f"fusion.json: {fusion.shares()}, learned on dev; the endpoint does not apply it"] if fusion else []),
         _about_dev(len(dev)),
+        *([f"fusion.json fuses {fusion.shares()}, as learned on dev; the endpoint does not use it"] if fusion else []),
     ]
     facts |= {"first_stage_weight": weight, "num_dev_queries": len(dev)}
     return {**facts, **_figures(quantized, checks), "findings": findings}
@@ -174,10 +176,11 @@ def check_place(output: str) -> None:
     check_absolute("--output", output)
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text} is no number of queries: write 0 or more")
-    return int(text)
+def check(arguments: Arguments) -> None:
+    """Refuse a place that cannot be written to, and a negative number of queries."""
+    check_place(arguments.output)
+    if arguments.dev_queries < 0:
+        raise ConfigError(f"--dev-queries {arguments.dev_queries} cannot be used: it must be at least 0.")
 
 
 if __name__ == "__main__":
@@ -191,20 +194,15 @@ if __name__ == "__main__":
     )
     options.add_argument("--license", default="unknown", help="license for the model card; default %(default)s")
     options.add_argument(
-        "--dev-queries", type=_count, metavar="N",
-        help="judged dev queries to export as text, with 20 candidates each; default 200, 0 for none",
+        "--dev-queries", type=int, default=DEV_QUERIES, metavar="N",
+        help="judged dev queries to export as text for jobs.promote, with 20 candidates each; 0 for none; default "
+        "%(default)s",
     )  # fmt: skip
     arguments = options.parse_args()
     run_task(
         arguments,
         lambda config, store: run(
-            arguments.output,
-            arguments.model,
-            arguments.license,
-            config,
-            store,
-            arguments.force,
-            arguments.dev_queries,
+            arguments.output, arguments.model, arguments.license, config, store, arguments.force, arguments.dev_queries
         ),
-        lambda config: check_place(arguments.output),
+        lambda config: check(arguments),
     )

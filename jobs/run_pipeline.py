@@ -1,15 +1,12 @@
 """Run the whole flow, from a dataset to a re-ranker compared with its first stage; artifacts that exist are reused."""
 
-import shlex
 from functools import partial
 from typing import Any
 
 from rayrank.core import flow
-from rayrank.core.artifacts import Artifact, Store, digest_of
+from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
-from rayrank.jobs.entry import Arguments, parser, run_job
-
-REPORT = "report.md"
+from rayrank.jobs.entry import Arguments, options_of, parser, run_job
 
 
 def whole(config: PipelineConfig) -> list[tuple[str, PipelineConfig]]:
@@ -19,8 +16,7 @@ def whole(config: PipelineConfig) -> list[tuple[str, PipelineConfig]]:
     # First stages are evaluated before rankers are trained, so that a missing split or a wrong file is reported early.
     used = sorted(flow.used_runs(config), key=lambda name: not flow.is_first_stage(name, config))
     for name in dict.fromkeys([first, *used]):
-        chosen = {"run": name, "baseline": "" if name == first else first}
-        evaluated = config.model_copy(update={"evaluate": config.evaluate.model_copy(update=chosen)})
+        evaluated = flow.evaluating(name, config)
         for node in flow.plan("evaluate", evaluated):
             wanted.setdefault((node, flow.key(node, evaluated)), evaluated if node == "evaluate" else config)
     if any(flow.node(flow.NOISE, config) == node for node, _ in wanted):
@@ -33,7 +29,8 @@ def conclude(
 ) -> dict[str, Any]:  # fmt: skip
     """Print what was built, how good it is, where the report is and how to serve the run that dev chose."""
     # Imported late: they load SciPy, which takes a second, and a wrong option is reported before.
-    from rayrank.jobs.summary import pipeline_markdown, show_pipeline
+    from rayrank.jobs.report import write
+    from rayrank.jobs.summary import show_pipeline
     from rayrank.stages.choice import choose
 
     choice = choose(config, store)
@@ -42,25 +39,20 @@ def conclude(
         if choice is None
         else choice.finding()
     )
-    report = Artifact(store.root, "pipeline", digest_of([fact["path"] for fact in summary["stages"]]))
-    with report.create(REPORT) as stream:
-        stream.write(pipeline_markdown(summary, about_choice).encode())
-    lines = [about_choice, f"report: {report.url}/{REPORT}"]
+    report = write(arguments, config, store)
+    lines = [about_choice, f"report: {report}"]
     if choice is not None and choice.name == choice.first_stage:
         lines.append("to get a better re-ranker: more judged training queries, or a larger encoder (encoder.name)")
     else:
         first, second = serving(arguments)
         lines += [f"serve it: {first}", f"          {second}"]
     show_pipeline(summary, lines)
-    return {"report": f"{report.url}/{REPORT}", **({"choice": choice.facts()} if choice else {})}
+    return {"report": report, **({"choice": choice.facts()} if choice else {})}
 
 
 def serving(arguments: Arguments) -> list[str]:
     """Return the commands that put the chosen model behind an endpoint."""
-    same = {"--preset": arguments.preset, "--dataset": arguments.dataset, "--storage": arguments.storage}
-    given = [part for pair in {**same, "--config": arguments.config}.items() if pair[1] for part in pair]
-    settings = [part for setting in arguments.set for part in ("--set", setting)]
-    export = shlex.join(["rayrank", "export", *given, *settings, "--output", "models/new"])
+    export = f"rayrank export {options_of(arguments)} --output models/new"
     return [export, "rayrank serve --model models/new"]
 
 

@@ -89,22 +89,6 @@ def show_pipeline(summary: dict[str, Any], conclusion: list[str]) -> None:
         console.print(Text(line), soft_wrap=True)
 
 
-def pipeline_markdown(summary: dict[str, Any], conclusion: str) -> str:
-    """Return the report on a whole pipeline: all metrics of its runs, what its stages found, and their artifacts."""
-    evaluations = _evaluations(summary)
-    stages = MetricsTable(
-        ["stage", "seconds", "counts", "artifact"],
-        [
-            [fact["stage"], f"{fact['seconds']:.1f}", ", ".join(_counts(fact)), fact["path"]]
-            for fact in summary["stages"]
-        ],
-        num_names=4,
-    )
-    parts = ["# Pipeline", conclusion, "## Runs", _metrics(evaluations).markdown(), _about_queries(evaluations[-1])]
-    parts += ["## Findings", "\n".join(f"- {line}" for line in _findings(summary)), "## Stages", stages.markdown()]
-    return "\n\n".join([*parts, f"Log: {summary['log']}\n"])
-
-
 def _console() -> Console:
     # Output to a file or a pipe is not wrapped at rich's default of 80 characters.
     return Console() if sys.stdout.isatty() else Console(width=120)

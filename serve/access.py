@@ -83,6 +83,6 @@ def _line(scope: Scope, status: int, seconds: float, num_documents: int) -> str:
     line: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"), "id": id_[:MAX_LOGGED],
         "method": scope["method"], "path": scope["path"][:MAX_LOGGED], "status": status,
-        "ms": round(1000 * seconds, 1), "documents": num_documents,
+        "ms": round(1000 * seconds, 1), "documents": num_documents, "client": scope.get("state", {}).get("client"),
     }  # fmt: skip
     return json.dumps(line)

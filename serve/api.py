@@ -9,7 +9,9 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from rayrank.serve.access import Access, write_log
-from rayrank.serve.config import HttpConfig, ServeConfig, api_keys
+from rayrank.serve.config import HttpConfig, ServeConfig
+from rayrank.serve.keys import ApiKeys, Digests
+from rayrank.serve.limits import BodyRoom
 from rayrank.serve.metrics import Metrics
 from rayrank.serve.protocols import cohere, documents, inputs, search, server, similarity, tei, vllm
 from rayrank.serve.protocols.problems import CohereError, DetailError, ErrorBody, Problem, SharedError, TeiError
@@ -35,8 +37,8 @@ SHARED = {"style.css", "icon.svg"}
 """Files of both pages."""
 
 
-def create_api(backend: Backend, config: ServeConfig) -> FastAPI:
-    """Return the application. API keys are read here, in the process that checks them."""
+def create_api(backend: Backend, config: ServeConfig, given: Digests | None = None) -> FastAPI:
+    """Return the application. API keys are read here, in the process that checks them, and `given` ones are added."""
     api = FastAPI(
         title="rayrank", description="Re-ranks passages for a query, through the APIs of other rerank servers.",
         docs_url=None, redoc_url=None, openapi_url="/openapi.json" if config.http.docs else None,
@@ -44,7 +46,8 @@ def create_api(backend: Backend, config: ServeConfig) -> FastAPI:
     for status in (404, 405):
         api.add_exception_handler(status, _unrouted)
     metrics = Metrics()
-    api.state.service = Service(backend, config, api_keys(config), metrics)
+    room = BodyRoom(config.limits.waiting_bytes)
+    api.state.service = Service(backend, config, ApiKeys(config, given), metrics, room)
     for router in ROUTERS:
         api.include_router(router)
     _add_pages(api, config.http)
@@ -70,8 +73,13 @@ async def _unrouted(request: Request, error: Exception) -> Response:
             return Response(status_code=204, headers={"Allow": ", ".join([*allowed, "OPTIONS"])})
         names = ", ".join(allowed)
         problem = Problem("method", f"{path} does not support {request.method}: send {names}.", None, {"Allow": names})
+    return refusal(problem, errors_of(path))
+
+
+def errors_of(path: str) -> type[ErrorBody]:
+    """Return the error format of a path that no route has."""
     known = (errors for prefix, errors in ERRORS_BY_PREFIX.items() if path.startswith(prefix))
-    return refusal(problem, next(known, DetailError))
+    return next(known, DetailError)
 
 
 def _methods(api: FastAPI, path: str) -> list[str]:

@@ -19,6 +19,12 @@ from rayrank.serve.records import Overloaded
 RATE_SMOOTHING = 0.2
 """Weight of the latest batch in the moving average of the scorer's tokens per second."""
 
+SLOW_FACTOR = 10
+"""A batch may take this many times as long as the scorer's measured rate lets expect, however long that is."""
+
+UNMEASURED_FACTOR = 4
+"""The first batches, whose duration cannot be foreseen, may take this many times as long as others."""
+
 StartBatch = Callable[[list[Pair]], Callable[[], Sequence[float]]]
 """Starts to score the pairs of a batch, and returns a function that waits for their scores."""
 
@@ -47,11 +53,13 @@ class Batcher(Generic[Pair]):
     """Runs a scorer on its own thread, batch after batch, as long as requests are waiting."""
 
     def __init__(
-        self, start: StartBatch[Pair], tokens: int, wait: float = 0.0, queued_pairs: int = 20_000, grows: bool = False
-    ) -> None:
+        self, start: StartBatch[Pair], tokens: int, wait: float = 0.0, queued_pairs: int = 20_000, grows: bool = False,
+        longest_wait: float = float("inf"),
+    ) -> None:  # fmt: skip
         """Take the scorer, the token budget of a batch, the seconds that an idle scorer waits for more requests, the
-        pairs that may be queued, and whether batches grow with the number of waiting requests."""
-        self._start_batch, self._wait = start, wait
+        pairs that may be queued, whether batches grow with the number of waiting requests, and the seconds that a
+        request may have to wait."""
+        self._start_batch, self._wait, self._longest_wait = start, wait, longest_wait
         self._queue: FairQueue[Pair] = FairQueue(tokens, queued_pairs, grows)
         self._changed = threading.Condition()
         """Guards the queue, and wakes the scoring thread."""
@@ -61,6 +69,8 @@ class Batcher(Generic[Pair]):
         self._in_flight: deque[_InFlight[Pair]] = deque()
         """The batch that is being scored, and at most one that waits behind it."""
         self._closed = False
+        self._busy: tuple[float, int] | None = None
+        """Since when the scorer works on a batch, and the tokens of this batch; None while it is idle."""
         self.num_failed = 0
         """Batches that failed since the last one that was scored."""
         self._thread = threading.Thread(target=self._work, name="scoring", daemon=True)
@@ -68,12 +78,12 @@ class Batcher(Generic[Pair]):
 
     async def __call__(
         self, pairs: Sequence[Pair], lengths: Sequence[int], deadline: float | None = None,
-        priority: Sequence[int] | None = None,
+        priority: Sequence[int] | None = None, waited: float = 0.0,
     ) -> Scored:  # fmt: skip
         """Return the scores of the pairs, or those there are at `deadline`, a time of the monotonic clock.
 
         Pairs are scored in the order of `priority`, a list of positions; without it, together with pairs of similar
-        length.
+        length. Raises Overloaded if a request without a deadline, which has `waited` already, would wait too long.
         """
         if not pairs:
             return Scored([], 0.0, 0.0)
@@ -84,7 +94,7 @@ class Batcher(Generic[Pair]):
             deadline=float("inf") if deadline is None else deadline, scores=[None] * len(pairs),
             num_unscored=len(pairs),
         )  # fmt: skip
-        self._add(request)
+        self._add(request, waited)
         try:
             with suppress(TimeoutError):
                 await asyncio.wait_for(
@@ -110,34 +120,51 @@ class Batcher(Generic[Pair]):
             with self._changed:
                 self._queue.num_reserved -= num_pairs
 
-    def close(self) -> None:
-        """Score the queued pairs and end the thread; later requests raise an error."""
+    def close(self, join: bool = True) -> None:
+        """Score the queued pairs and end the thread, which `join` waits for; later requests raise an error."""
         with self._changed:
             self._closed = True
             self._changed.notify()
-        self._thread.join()
+        if join:
+            self._thread.join()
 
     @property
     def is_alive(self) -> bool:
         """Whether the scoring thread is running."""
         return self._thread.is_alive()
 
+    def is_stuck(self, seconds: float) -> bool:
+        """Whether the scorer has worked on one batch for longer than `seconds`, and for much longer than is usual."""
+        if (busy := self._busy) is None:
+            return False
+        since, tokens = busy
+        allowed = max(seconds, SLOW_FACTOR * tokens / self._rate) if self._rate else UNMEASURED_FACTOR * seconds
+        return time.monotonic() - since > allowed
+
     @property
     def num_queued(self) -> int:
         """Pairs that no batch has taken yet."""
         return self._queue.num_pairs
 
-    def _add(self, request: QueuedRequest[Pair]) -> None:
+    def _add(self, request: QueuedRequest[Pair], waited: float) -> None:
         with self._changed:
             if self._closed:
                 raise RuntimeError("the batcher was closed")
             self._check_room(len(request.pairs))
+            self._check_wait(request, waited)
             self._queue.add(request)
             self._changed.notify()
 
     def _check_room(self, num_pairs: int) -> None:
         if not self._queue.has_room(num_pairs):
             raise Overloaded(self._queue.num_tokens / self._rate if self._rate else 1.0)
+
+    def _check_wait(self, request: QueuedRequest[Pair], waited: float) -> None:
+        # A request with a deadline says itself how long it waits.
+        if self._rate and request.deadline == float("inf"):
+            seconds = self._queue.tokens_before(request) / self._rate
+            if seconds and waited + seconds > self._longest_wait:
+                raise Overloaded(waited + seconds - self._longest_wait)
 
     def _work(self) -> None:
         while (batch := self._next_batch()) or self._in_flight:
@@ -150,23 +177,27 @@ class Batcher(Generic[Pair]):
         started = time.monotonic()
         if not self._in_flight:
             _mark_started(batch, started)
+        tokens = sum(request.lengths[place] for request, place in batch)
+        self._busy = started, tokens
         try:
             wait_for_scores = self._start_batch([request.pairs[place] for request, place in batch])
         except BaseException as error:
             self._fail(batch, error)
             return
-        tokens = sum(request.lengths[place] for request, place in batch)
+        finally:
+            self._busy = None
         self._in_flight.append(_InFlight(batch, tokens, started, wait_for_scores))
 
     def _finish(self, done: _InFlight[Pair]) -> None:
         started = max(done.started, self._last_end)
+        self._busy = time.monotonic(), done.tokens
         try:
             scores = done.wait_for_scores()
         except BaseException as error:
             self._fail(done.batch, error)
             return
         finally:
-            self._last_end = time.monotonic()
+            self._busy, self._last_end = None, time.monotonic()
             if self._in_flight:
                 _mark_started(self._in_flight[0].batch, self._last_end)
         self.num_failed = 0

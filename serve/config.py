@@ -1,6 +1,5 @@
 """Every setting of the endpoint, read from `rayrank serve --model DIR key=value` or from a YAML file."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -16,10 +15,18 @@ KEYS = "RAYRANK_API_KEYS"
 
 
 class LimitsConfig(Section):
-    """Limits of one request; larger requests are refused."""
+    """Limits of the requests; larger, slower and further ones are refused."""
 
     documents: int = Field(default=1000, ge=1, description="maximum passages of a request")
     body_bytes: int = Field(default=2 << 20, ge=1024, description="maximum bytes of a request body")
+    waiting_bytes: int = Field(
+        default=256 << 20,
+        ge=1024,
+        description="bytes of all bodies that an ingress replica holds at once; further requests get HTTP 429",
+    )
+    request_s: float = Field(
+        default=120, gt=0, description="seconds after which a request without an answer gets HTTP 503"
+    )
 
 
 class BatchingConfig(Section):
@@ -31,6 +38,14 @@ class BatchingConfig(Section):
     wait_ms: float = Field(default=3, ge=0, le=1000, description="time that an idle scorer waits for more requests")
     queued_pairs: int = Field(
         default=20_000, ge=1, description="pairs in a replica's queue; when it is full, requests get HTTP 429"
+    )
+    queue_s: float = Field(
+        default=20, gt=0, description="seconds that a request may have to wait; beyond them it gets HTTP 429 at once"
+    )
+    stuck_s: float = Field(
+        default=15,
+        gt=0,
+        description="seconds after which a batch that is not scored means a replaced replica; slow scorers have longer",
     )
     cache_pieces: int = Field(
         default=8_000_000, ge=0, description="word pieces in the cache of tokenised passages, 4 bytes each"
@@ -53,6 +68,9 @@ class ScalingConfig(Section):
     upscale_delay_s: float = Field(default=1, ge=0)
     downscale_delay_s: float = Field(default=60, ge=0)
     patience_s: float = Field(default=20, gt=0, description="seconds that a request waits if no replica is running")
+    drain_s: float = Field(
+        default=30, ge=0, description="seconds for the requests in flight if the server, or a replica of it, is stopped"
+    )
 
 
 class ReplicaConfig(Section):
@@ -62,7 +80,11 @@ class ReplicaConfig(Section):
         default=1, gt=0, description="cores of a replica of the model, which scores with one thread per core"
     )
     gpus: float = Field(default=0, ge=0, le=1, description="GPUs of a replica of the model; may be a fraction")
-    ingress: int = Field(default=1, ge=1, description="replicas of the HTTP ingress")
+    ingress: int | None = Field(
+        default=None,
+        ge=1,
+        description="replicas of the HTTP ingress; if empty, two on a machine with four cores or more, else one",
+    )
     ingress_cpus: float = Field(default=0, ge=0, description="cores that Ray reserves for each ingress replica")
 
 
@@ -73,7 +95,9 @@ class SearchConfig(Section):
         default="", description="folder or URL of a first stage's run, STORAGE/KIND/KEY; if empty, /search is off"
     )
     depth: int = Field(default=100, ge=1, le=10_000, description="maximum passages to retrieve")
-    cpus: float = Field(default=0, ge=0, description="cores that Ray reserves for the replica that searches")
+    cpus: float = Field(default=0, ge=0, description="cores that Ray reserves for each replica that searches")
+    replicas: int = Field(default=1, ge=1, description="replicas that search")
+    concurrent: int = Field(default=8, ge=1, description="searches of a replica at once, each on a thread")
 
 
 class HttpConfig(Section):
@@ -103,7 +127,9 @@ class ServeConfig(Section):
         "windows and has the score of the best; if empty, as the model was trained",
     )
     keys_file: str = Field(
-        default="", description=f"file of API keys, one per line; {KEYS} adds more; without keys, access is open"
+        default="",
+        description=f"file of API keys, one per line with '# name' after it, read again when it changes; {KEYS} adds "
+        "more; without keys, access is open",
     )
     limits: LimitsConfig = LimitsConfig()
     batching: BatchingConfig = BatchingConfig()
@@ -116,6 +142,11 @@ class ServeConfig(Section):
     def _fits(self) -> "ServeConfig":
         if self.scaling.max < self.scaling.min:
             raise ValueError(f"scaling.max={self.scaling.max} is below scaling.min={self.scaling.min}: raise it")
+        if self.limits.waiting_bytes < self.limits.body_bytes:
+            raise ValueError(
+                f"limits.waiting_bytes={self.limits.waiting_bytes} has no room for one body of "
+                f"limits.body_bytes={self.limits.body_bytes}: raise it"
+            )
         if self.backend == "onnx-int8" and self.resources.gpus:
             raise ValueError(
                 f"backend=onnx-int8 is for CPUs and resources.gpus={self.resources.gpus} asks for a GPU: change one"
@@ -146,18 +177,3 @@ def read(arguments: Mapping[str, Any]) -> ServeConfig:
 def _absolute(path: str) -> str:
     """Return an absolute path, because replicas may have another working directory; URLs are unchanged."""
     return str(Path(path).expanduser().absolute()) if path and "://" not in path else path
-
-
-def api_keys(config: ServeConfig) -> tuple[str, ...]:
-    """Return the keys of the file and of the environment; without any, requests need no key."""
-    keys = os.environ.get(KEYS, "").split(",")
-    if config.keys_file:
-        try:
-            keys += Path(config.keys_file).read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not text"
-            raise ConfigError(f"keys_file={config.keys_file} cannot be read: {reason}; name a file of keys.") from None
-    found = tuple(dict.fromkeys(key.strip() for key in keys if key.strip()))
-    if config.keys_file and not found:
-        raise ConfigError(f"keys_file={config.keys_file} has no keys: write one per line, or leave keys_file empty.")
-    return found

@@ -98,6 +98,11 @@ class FairQueue(Generic[Pair]):
         queued = self.num_pairs + self.num_reserved
         return not queued or queued + num_pairs <= self._max_pairs
 
+    def tokens_before(self, request: QueuedRequest[Pair]) -> int:
+        """Return the queued tokens that would be scored before the last ones of a request that is not in the queue."""
+        end = self._virtual_time + request.tokens
+        return sum(other.tokens for other in self._requests if other.virtual_end <= end)
+
     def add(self, request: QueuedRequest[Pair]) -> None:
         """Put a request into the queue."""
         request.virtual_end = self._virtual_time + request.tokens

@@ -1,15 +1,17 @@
 """Checks before a request is parsed: API key, content type, size, and the time that its body takes to arrive."""
 
 import asyncio
-import hmac
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jiter
 from fastapi import Request
 
+from rayrank.serve.keys import ApiKeys
 from rayrank.serve.protocols.problems import Problem
+from rayrank.serve.records import Overloaded
 
 BODY_SECONDS = 30.0
 """Seconds in which a body has to arrive; a slower client gets HTTP 408."""
@@ -18,20 +20,48 @@ GZIP = 16 + zlib.MAX_WBITS
 """zlib's code for a body with gzip's header."""
 
 
-def check_key(request: Request, keys: Sequence[str]) -> None:
-    """Refuse a request that has none of the keys, if there are any."""
-    if not keys:
+Take = Callable[[int], None]
+"""Counts bytes of a body, and refuses them if there is no room for them."""
+
+
+def check_key(request: Request, keys: ApiKeys) -> None:
+    """Refuse a request that has none of the keys, if there are any; `request.state.client` is the name of the key."""
+    if not keys.are_needed:
         return
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     key = given.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
-    # All keys are compared, each in constant time, so that the time taken reveals nothing about them.
-    if not sum(hmac.compare_digest(key, known.encode()) for known in keys):
+    request.state.client = keys.name_of(key)
+    if request.state.client is None:
         message = "The API key is missing or wrong: send the header 'Authorization: Bearer KEY'."
         raise Problem("unauthorised", message, headers={"WWW-Authenticate": "Bearer"})
 
 
-async def read_json(request: Request, body_bytes: int) -> Any:
-    """Return the parsed body; reading stops as soon as the body exceeds the limit."""
+class BodyRoom:
+    """Counts the bytes of the bodies whose requests are not answered yet, and refuses those that are too many."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    @contextmanager
+    def share(self) -> Iterator[Take]:
+        """Yield a function that takes bytes of this room, which are free again when the `with` statement ends."""
+        taken = 0
+
+        def take(count: int) -> None:
+            nonlocal taken
+            if count > self._left:
+                raise Overloaded(1.0)
+            self._left -= count
+            taken += count
+
+        try:
+            yield take
+        finally:
+            self._left += taken
+
+
+async def read_json(request: Request, body_bytes: int, take: Take) -> Any:
+    """Return the parsed body; reading stops as soon as the body exceeds the limit, or `take` refuses its bytes."""
     _check_type(request)
     too_large = Problem("too_large", f"The body is larger than {body_bytes} bytes: send fewer documents per request.")
     declared = request.headers.get("content-length", "")
@@ -40,7 +70,7 @@ async def read_json(request: Request, body_bytes: int) -> Any:
     is_gzip = request.headers.get("content-encoding", "").lower() == "gzip"
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            body = await _unzipped(request, body_bytes) if is_gzip else await _plain(request, body_bytes)
+            body = await (_unzipped if is_gzip else _plain)(request, body_bytes, take)
     except TimeoutError:
         message = f"The body did not arrive within {BODY_SECONDS:g} s: send it faster, or fewer documents per request."
         raise Problem("slow", message, headers={"Connection": "close"}) from None
@@ -49,26 +79,29 @@ async def read_json(request: Request, body_bytes: int) -> Any:
     return parse(body)
 
 
-async def _plain(request: Request, most: int) -> bytes | None:
+async def _plain(request: Request, most: int, take: Take) -> bytes | None:
     """Return the body, or None as soon as it is larger than `most`."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > most:
             return None
+        take(len(chunk))
     return bytes(body)
 
 
-async def _unzipped(request: Request, most: int) -> bytes | None:
+async def _unzipped(request: Request, most: int, take: Take) -> bytes | None:
     """Return the decompressed body, or None as soon as it is larger than `most`, compressed or not."""
     gzip, body, received = zlib.decompressobj(GZIP), bytearray(), 0
     try:
         async for chunk in request.stream():
             received += len(chunk)
             # One byte more than is allowed is enough to see that a body is too large.
-            body += gzip.decompress(chunk, most + 1 - len(body))
+            more = gzip.decompress(chunk, most + 1 - len(body))
+            body += more
             if max(len(body), received) > most:
                 return None
+            take(len(more))
     except zlib.error:
         raise Problem(
             "invalid_json", "The body is not gzip, as its Content-Encoding says: compress it again."

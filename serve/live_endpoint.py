@@ -40,6 +40,11 @@ class Endpoint:
         """Return the weight of first-stage scores, or 0 for an endpoint of a version that does not report it."""
         return float(self._send("/info").get("first_stage_weight", 0))
 
+    def load_error(self) -> str | None:
+        """Return why the replica that answers has not loaded the model of its settings; None if it has."""
+        found: str | None = self._send("/info").get("load_error")
+        return found
+
     def _send(self, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data, self._headers)

@@ -8,29 +8,23 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.special import expit
-from tokenizers import Encoding
 
 from rayrank.bundle.explain import explain
 from rayrank.bundle.export import load
-from rayrank.bundle.predicted_types import types_for, unknown_type
-from rayrank.models.batches import PairTexts
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.prepare import compile_for_scoring, scoring_copy
 from rayrank.models.inference.scorer import Scorer
 from rayrank.serve.batching import Batcher
 from rayrank.serve.config import ServeConfig
-from rayrank.serve.long_documents import LongDocuments, Parts
+from rayrank.serve.inputs import Pair, RequestReader
 from rayrank.serve.order import first_stage_order, ranked
-from rayrank.serve.piece_cache import PieceCache
 from rayrank.serve.records import Answer, Ask, Info, Load, Overloaded, Piece, Timing
 from rayrank.serve.relevance import Bar
-from rayrank.text.ragged import Ids, Ragged
-from rayrank.text.template import Template
 
 DTYPES = {"onnx-int8": "int8", "torch-fp8": "fp8"}
 """Precision of the backends whose precision does not depend on the device."""
@@ -45,27 +39,11 @@ MAX_EXPLANATIONS = 8
 REPLY_MARGIN_S = 0.02
 """Seconds before a deadline at which scoring ends, so that the answer reaches the client in time."""
 
+PROBE_S = 2.0
+"""Seconds that a pair may take which is scored to see whether the model is ready."""
+
 MAX_FAILED_BATCHES = 3
 """Failed batches in a row after which the replica reports itself unhealthy, and Serve replaces it."""
-
-Pair = tuple[Ids, Ids]
-"""Word pieces of the prefix, which holds the query and its type, and of the passage."""
-
-
-class Inputs(NamedTuple):
-    """A tokenised request."""
-
-    pairs: list[Pair]
-    lengths: list[int]
-    cut: list[int]
-    """Positions of passages that were truncated."""
-    query_cut: bool
-    parts: Parts
-    """The passages of the pairs."""
-    query_type: str | None
-    num_cached: int
-    """Passages whose word pieces were in the cache."""
-    warnings: list[str]
 
 
 class ServedModel:
@@ -75,11 +53,7 @@ class ServedModel:
         """Load the exported folder and score a first batch, so that compilation is over before the first request."""
         self.config = config
         self._exported = self._explained = load(config.model, config.backend)
-        tokenizer, settings = self._exported.tokenizer, self._exported.settings
-        self._template = Template.of(tokenizer, settings.input)
-        self._long = LongDocuments(self._exported, config.long_documents)
-        self._pieces = PieceCache(self._long.encode, config.batching.cache_pieces)
-        self._tokenisers = ThreadPoolExecutor(config.batching.tokenisers, "tokenising")
+        self.reader = RequestReader(self._exported, config)
         # One at a time: an explanation takes as long as scoring hundreds of pairs.
         self._explainer = ThreadPoolExecutor(1, "explaining")
         self._scorer = self._open_scorer(config.batching.tokens)
@@ -87,7 +61,9 @@ class ServedModel:
         self._warm_up()
         batching, on_gpu = config.batching, self._on_gpu
         tokens = self._scorer.parallel_tokens * (1 if on_gpu else CPU_BATCH_FACTOR)
-        self._batcher = Batcher(self._begin, tokens, batching.wait_ms / 1000, batching.queued_pairs, grows=not on_gpu)
+        self._batcher = Batcher(
+            self._begin, tokens, batching.wait_ms / 1000, batching.queued_pairs, not on_gpu, batching.queue_s
+        )
         self._num_explaining = 0
         self._num_active = 0
 
@@ -105,7 +81,7 @@ class ServedModel:
         try:
             with self._active():
                 start, end = 0, len(passage)
-                if self._long.in_windows:
+                if self.reader.in_windows:
                     answer = await self._rerank(Ask(query, [passage], query_type))
                     start, end = answer.windows.get(0, (start, end))
                 part = passage[start:end]
@@ -139,23 +115,34 @@ class ServedModel:
 
     async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
         """Return the word pieces of each text, up to the model's maximum length."""
-        work = asyncio.get_running_loop().run_in_executor
-        encodings = await work(self._tokenisers, self._long.encode.batch_with_offsets, texts, with_special)
-        return [_pieces(encoding) for encoding in encodings]
+        return await self.reader.tokenise(texts, with_special)
+
+    async def ready(self) -> bool:
+        """Return whether the scorer scores: a single pair, or a batch before it that takes no longer than usual."""
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await self._batcher(self._probe.pairs, self._probe.lengths)
+        except TimeoutError:
+            return not self._batcher.is_stuck(PROBE_S)
+        return True
 
     def check(self) -> None:
         """Raise an error if the model can no longer score."""
+        if self._is_stuck():
+            raise RuntimeError(f"{self.config.model} cannot score: its scorer is stuck in a batch")
         if not self._batcher.is_alive or self._batcher.num_failed >= MAX_FAILED_BATCHES:
             raise RuntimeError(f"{self.config.model} cannot score: {self._batcher.num_failed} batches in a row failed")
 
     async def close(self) -> None:
         """Free the scorer once all accepted requests are answered."""
-        while self._num_active:
+        while self._num_active and not self._is_stuck():
             await asyncio.sleep(0.05)
-        await asyncio.to_thread(self._batcher.close)
-        # Not waited for: a thread may still work for a client that has disconnected.
-        self._tokenisers.shutdown(wait=False)
+        await asyncio.to_thread(self._batcher.close, join=not self._is_stuck())
+        self.reader.close()
         self._explainer.shutdown(wait=False)
+
+    def _is_stuck(self) -> bool:
+        return self._batcher.is_stuck(self.config.batching.stuck_s)
 
     @contextmanager
     def _active(self) -> Iterator[None]:
@@ -167,24 +154,24 @@ class ServedModel:
 
     async def _rerank(self, ask: Ask) -> Answer:
         bar = Bar.of(ask, self._exported.precision)
-        began, left, loop = time.monotonic(), ask.seconds_left(), asyncio.get_running_loop()
+        began, left, waited = time.monotonic(), ask.seconds_left(), ask.seconds_ago()
         deadline = None if left is None else began + left - min(REPLY_MARGIN_S, left / 10)
         try:
             async with asyncio.timeout(left):
                 # Pairs that wait for a tokeniser thread count as queued.
                 with self._batcher.reserve(len(ask.passages)):
-                    inputs = await loop.run_in_executor(self._tokenisers, self._inputs, ask)
+                    inputs = await self.reader.read(ask)
         except TimeoutError:
             return Answer.unscored(ask, self.config.name, Timing(tokenise=time.monotonic() - began))
         tokenised = time.monotonic()
         # With a deadline the first stage's best passages are scored first; without one the batcher chooses the order.
         priority = None if deadline is None else inputs.parts.expand(first_stage_order(ask))
-        scored = await self._batcher(inputs.pairs, inputs.lengths, deadline, priority)
+        waited += tokenised - began
+        scored = await self._batcher(inputs.pairs, inputs.lengths, deadline, priority, waited)
         best = inputs.parts.best(scored.scores)
         windows: dict[int, tuple[int, int]] = {}
-        if self._long.in_windows:
-            spans = partial(self._long.spans, ask.passages, inputs.parts, best)
-            windows = await loop.run_in_executor(self._tokenisers, spans)
+        if self.reader.in_windows:
+            windows = await self.reader.spans(ask, inputs.parts, best)
         logits = [None if part is None else scored.scores[part] for part in best]
         probabilities = self._probabilities(logits)
         order = ranked(logits, ask.first_stage_scores, self._weight(ask))
@@ -207,37 +194,12 @@ class ServedModel:
             num_cached=inputs.num_cached,
         )
 
-    def _inputs(self, ask: Ask) -> Inputs:
-        query_type = self._query_type(ask)
-        query, *types = self._pieces([ask.query] if query_type is None else [ask.query, query_type])
-        prefix = self._template.prefixes(Ragged.of([query]), Ragged.of(types) if types else None)[0]
-        passages, num_cached = self._pieces.look_up(ask.passages)
-        parts = self._long.parts([ids[: ask.max_tokens] for ids in passages])
-        texts, rows = self._texts([prefix], parts.pieces), np.arange(len(parts.pieces))
-        # The last part of a document ends where the document ends. Markers or a long query type may cut it off.
-        last = np.cumsum(parts.counts) - 1
-        cut = {*parts.cut, *np.flatnonzero(texts.is_truncated(np.zeros_like(last), last)).tolist()}
-        return Inputs(
-            pairs=[(prefix, ids) for ids in parts.pieces],
-            lengths=texts.lengths(np.zeros_like(rows), rows).tolist(),
-            cut=sorted(cut),
-            query_cut=len(query) > self._template.query_length,
-            parts=parts,
-            query_type=query_type,
-            num_cached=num_cached,
-            warnings=[warning] if (warning := unknown_type(self._exported, ask.query_type)) else [],
-        )
-
     def _weight(self, ask: Ask) -> float:
         own = self._exported.settings.first_stage_weight
         return own if ask.first_stage_weight is None else ask.first_stage_weight
 
-    def _query_type(self, ask: Ask) -> str | None:
-        types = types_for(self._exported, [ask.query], [ask.query_type])
-        return types[0] if types else None
-
     def _open_scorer(self, tokens: int | None) -> Scorer | OnnxScorer:
-        no_texts = self._texts([], [])
+        no_texts = self.reader.texts([], [])
         if self._exported.int8 is not None:
             return OnnxScorer(self._exported.int8, no_texts, tokens)
         model, fp8 = self._exported.model, self.config.backend == "torch-fp8"
@@ -251,7 +213,7 @@ class ServedModel:
 
     def _warm_up(self) -> None:
         """Score a full batch, if on a GPU, and a single pair, so that kernels are compiled before the first request."""
-        inputs = self._inputs(Ask("a first query", ["a first passage"]))
+        inputs = self._probe = self.reader.read_at_once(Ask("a first query", ["a first passage"]))
         if self._on_gpu:
             self._begin(inputs.pairs * max(1, self._scorer.tokens // inputs.lengths[0]))()
         self._begin(inputs.pairs)()
@@ -261,7 +223,7 @@ class ServedModel:
         # The pairs of a request share one prefix array.
         prefixes = {id(prefix): prefix for prefix, _ in pairs}
         rows = {key: row for row, key in enumerate(prefixes)}
-        texts = self._texts(list(prefixes.values()), [passage for _, passage in pairs])
+        texts = self.reader.texts(list(prefixes.values()), [passage for _, passage in pairs])
         # Kept, because a scorer that ran out of memory uses smaller batches from then on.
         self._scorer = self._scorer.with_texts(texts)
         query_rows = np.array([rows[id(prefix)] for prefix, _ in pairs])
@@ -270,21 +232,11 @@ class ServedModel:
         scores = begin() if self._on_gpu or self._exported.int8 is not None else lambda: begin()()
         return lambda: scores().tolist()
 
-    def _texts(self, prefixes: Sequence[Ids], passages: Sequence[Ids]) -> PairTexts:
-        return PairTexts(Ragged.of(prefixes), Ragged.of(passages), self._template)
-
     def _probabilities(self, logits: Sequence[float | None]) -> list[float | None]:
         scored = [logit for logit in logits if logit is not None]
         values, calibration = np.array(scored, np.float64), self._exported.calibration
         found = iter((expit(values) if calibration is None else calibration.apply(values)).tolist())
         return [None if logit is None else next(found) for logit in logits]
-
-
-def _pieces(encoding: Encoding) -> list[Piece]:
-    columns = zip(encoding.ids, encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True)
-    return [
-        Piece(id_, token, bool(special), *((None, None) if special else span)) for id_, token, special, span in columns
-    ]
 
 
 def _in_whole(explanation: dict[str, Any], start: int, end: int) -> dict[str, Any]:

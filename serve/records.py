@@ -36,7 +36,11 @@ class Ask:
         """Return the seconds until the deadline: a millisecond if it has passed, None without a deadline."""
         if self.deadline_ms is None:
             return None
-        return max(0.001, self.deadline_ms / 1000 - max(0.0, time.time() - self.received_at))
+        return max(0.001, self.deadline_ms / 1000 - self.seconds_ago())
+
+    def seconds_ago(self) -> float:
+        """Return the seconds since the request arrived."""
+        return max(0.0, time.time() - self.received_at)
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,8 @@ class Info:
     """Word pieces of a batch."""
     tokenisers: int = 1
     """Threads that tokenise texts."""
+    load_error: str | None = None
+    """Why the replica that answers has not loaded the model that its settings name, and serves the one before."""
 
 
 @dataclass(frozen=True)
@@ -160,14 +166,22 @@ class Overloaded(Exception):
 
 
 class Unready(Exception):
-    """No replica of the model is running."""
+    """No replica of the model is running, or its scorer is stuck."""
+
+
+class TimedOut(Exception):
+    """The model has not answered within `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
 
 
 class Backend(Protocol):
     """The model as the HTTP routes see it: a Ray Serve handle, or a model in the same process."""
 
     async def rerank(self, ask: Ask) -> Answer:
-        """Return the scores and the order of the passages; raises Overloaded or Unready."""
+        """Return the scores and the order of the passages; raises Overloaded, Unready or TimedOut."""
 
     async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any]:
         """Return the reasons for a passage's score as JSON values."""
@@ -183,6 +197,9 @@ class Backend(Protocol):
 
     async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
         """Return the word pieces of each text, up to the model's maximum length; raises Overloaded or Unready."""
+
+    async def ready(self) -> None:
+        """Return if the model scores; raises Unready if not."""
 
     async def search(self, query: str, depth: int) -> list[Hit]:
         """Return the first stage's hits, best first."""

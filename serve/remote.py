@@ -12,7 +12,7 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
 from rayrank.core.errors import RayrankError
-from rayrank.serve.records import Answer, Ask, Figures, Hit, Info, Load, Overloaded, Piece, Unready
+from rayrank.serve.records import Answer, Ask, Figures, Hit, Info, Load, Overloaded, Piece, TimedOut, Unready
 
 Handle = DeploymentHandle[Any]
 
@@ -33,9 +33,10 @@ STATUS_PERIOD_S = 1.0
 class Remote:
     """A `Backend` that calls deployments of Ray Serve."""
 
-    def __init__(self, ranker: Handle, search: Handle | None, name: str, patience: float) -> None:
-        """Take the model's name, and the seconds that a request waits if no replica is running."""
-        self._ranker, self._search, self._name, self._patience = ranker, search, name, patience
+    def __init__(self, ranker: Handle, search: Handle | None, name: str, patience: float, longest: float) -> None:
+        """Take the model's name, the seconds that a request waits if no replica is running, and those for an answer."""
+        self._ranker, self._search, self._name = ranker, search, name
+        self._patience, self._longest = patience, longest
         self._checked_at = -STATUS_PERIOD_S
         self._is_running: asyncio.Future[bool]
 
@@ -88,6 +89,10 @@ class Remote:
         found: list[list[Piece]] = await self._call(self._ranker.tokenise, texts, with_special)
         return found
 
+    async def ready(self) -> None:
+        if not await self._call(self._ranker.ready, patience=min(1.0, self._patience)):
+            raise Unready(self._ranker.deployment_name)
+
     async def search(self, query: str, depth: int) -> list[Hit]:
         if self._search is None:
             raise Unready("no first stage is configured")
@@ -95,10 +100,20 @@ class Remote:
         return found
 
     async def _call(self, method: Handle, *arguments: Any, patience: float | None = None) -> Any:
+        """Return a replica's answer, or raise TimedOut."""
+        try:
+            async with asyncio.timeout(self._longest) as limit:
+                return await self._try(method, arguments, patience or self._patience)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise TimedOut(self._longest) from None
+
+    async def _try(self, method: Handle, arguments: tuple[Any, ...], patience: float) -> Any:
         """Return a replica's answer; if the replica dies, try another one, since calls have no side effects."""
         for attempt in range(ATTEMPTS):
             try:
-                found = await self._once(method, arguments, patience or self._patience)
+                found = await self._once(method, arguments, patience)
                 if isinstance(found, Overloaded | RayrankError):
                     raise found
                 return found

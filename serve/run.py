@@ -1,46 +1,94 @@
-"""Start the HTTP endpoint of a model on this machine, or on the cluster that RAY_ADDRESS names.
+"""Start the endpoint, and stop it at Ctrl-C or SIGTERM when the requests in flight are answered.
 
-Settings are KEY=VALUE, as in scaling.max=4 or backend=onnx-int8; Ctrl-C stops the endpoint.
+Settings are KEY=VALUE, those of serve/config.yaml, as in scaling.max=4 or backend=onnx-int8.
 """
 
 import argparse
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from rayrank.core.errors import ConfigError, RayrankError
+from rayrank.core.progress import say
+from rayrank.serve.config import ServeConfig, read
+from rayrank.serve.ports import check_free
+
+HOOK = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "rayrank.serve.proxy:middlewares"
+"""The environment variable, read where Ray runs, that names what Ray puts around its HTTP proxies."""
 
 
-def start(settings: Sequence[str], host: str, port: int) -> None:
-    """Do what `serve run rayrank.serve.app:build KEY=VALUE ...` does, on a host and port of choice."""
-    # Imported late: they load Ray, which takes seconds, and a wrong option is reported before.
-    import click
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve until a signal arrives; a user's mistake is printed as one sentence, with exit status 2."""
+    options = parser().parse_intermixed_args(arguments)
+    try:
+        settings = _settings(options)
+        config = read(settings)
+        # First of all: Ray lets several servers share a port, and each would get a part of the requests.
+        check_free(options.host, options.port)
+        _serve(config, settings, options.host, options.port)
+    except RayrankError as error:
+        say(f"error: {error}")
+        sys.exit(2)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--model", metavar="DIR", help="a folder written by `rayrank export`")
+    options.add_argument("--host", default="127.0.0.1", help="0.0.0.0 lets other machines in; default %(default)s")
+    options.add_argument("--port", type=int, default=8000, help="default %(default)s")
+    options.add_argument("settings", nargs="*", metavar="KEY=VALUE")
+    return options
+
+
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    pairs = [setting.partition("=") for setting in options.settings]
+    if wrong := next((key for key, equals, _ in pairs if not equals), None):
+        raise ConfigError(f"{wrong} is no setting: write KEY=VALUE, as in scaling.max=4.")
+    return {key: value for key, _, value in pairs} | ({"model": options.model} if options.model else {})
+
+
+def _serve(config: ServeConfig, settings: dict[str, Any], host: str, port: int) -> None:
+    # Imported here because they load Ray and torch, and a wrong option is reported without waiting for that.
     import ray
     from ray import serve
 
-    from rayrank.serve.app import build
+    from rayrank.serve.app import application
+    from rayrank.serve.draining import stop
 
+    app = application(settings)
+    os.environ.setdefault(*HOOK)
+    address = os.environ.get("RAY_ADDRESS", "local")
+    ray.init(address=address, namespace="serve", logging_level=logging.WARNING)
+    if serve.status().applications:
+        raise ConfigError(f"RAY_ADDRESS={address} serves already: change that endpoint with serve deploy.")
+    # After ray.init, which sets a handler of SIGTERM itself.
+    stopped = threading.Event()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, lambda number, frame: stopped.set())
     try:
-        application = build(dict(setting.split("=", 1) for setting in settings))
-    except click.ClickException as error:
-        error.show()
-        sys.exit(2)
-    # As jobs do: without an address Ray would look for a cluster, and wait long for one that has ended.
-    ray.init(address=os.environ.get("RAY_ADDRESS", "local"), namespace="serve", logging_level=logging.WARNING)
-    serve.start(http_options={"host": host, "port": port})
-    try:
-        serve.run(application, blocking=True)
-    except KeyboardInterrupt:
-        serve.shutdown()
+        serve.start(http_options={"host": host, "port": port})
+        serve.run(app)
+        say(f"serving {config.name} at http://{host}:{port} (Ctrl-C stops it when all requests are answered)")
+        while not stopped.wait(1):
+            pass
+    except RuntimeError as error:
+        if not stopped.is_set():
+            raise ConfigError(f"{config.model} does not start: {str(error).strip().splitlines()[-1]}") from None
+    # A second signal ends the process at once.
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.SIG_DFL)
+    say(f"stopping: no new requests; those in flight have {config.scaling.drain_s:g} s")
+    left = stop(config.scaling.drain_s)
+    with suppress(Exception):  # whatever Ray finds while it ends its processes, they end
+        ray.shutdown()
+    say(f"stopped; {left} requests were cut off" if left else "stopped; all requests were answered")
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--model", required=True, metavar="DIR", help="a folder written by `rayrank export`")
-    options.add_argument("--host", default="127.0.0.1", help="0.0.0.0 lets other machines in; default %(default)s")
-    options.add_argument("--port", type=int, default=8000, help="default %(default)s")
-    options.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="a setting of the endpoint")
-    arguments = options.parse_intermixed_args()
-    for setting in arguments.settings:
-        if "=" not in setting:
-            options.error(f"{setting!r} is not a setting: write KEY=VALUE, as in scaling.max=4")
-    start([f"model={arguments.model}", *arguments.settings], arguments.host, arguments.port)
+    main()

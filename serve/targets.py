@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from rayrank.core.errors import ConfigError, StorageError
+from rayrank.serve.live_endpoint import Endpoint
 
 RANKER = "Ranker"
 """The deployment of the model; its user_config names the exported folder."""
@@ -19,6 +20,9 @@ ALL_INTERFACES = ("0.0.0.0", "::")
 
 STARTUP_S = 600
 """Seconds that all replicas together may take to load a model; one replica takes seconds."""
+
+ANSWERS_PER_REPLICA = 3
+"""Answers for each replica that are looked at, since one cannot choose the replica that answers."""
 
 Settings = dict[str, Any]
 
@@ -115,7 +119,7 @@ class RunningServe:
             deployment = app["deployments"].get(RANKER) or {}
             arrived = (deployment.get("deployment_config") or {}).get("user_config") == settings
             if arrived and app["status"] == "RUNNING" and deployment["status"] == "HEALTHY":
-                return
+                return self._check_loaded(settings["model"], len(deployment.get("replicas") or ()))
             # Before the settings have arrived, a failure is one of the previous model.
             failed = app["status"] == "DEPLOY_FAILED" or deployment.get("status") in ("UNHEALTHY", "DEPLOY_FAILED")
             if arrived and failed:
@@ -123,6 +127,17 @@ class RunningServe:
                 raise ConfigError(f"{settings['model']} does not start: {reason}; see the replica's log.")
             time.sleep(0.5)
         raise ConfigError(f"{settings['model']} has not started after {STARTUP_S} seconds: see the replicas' logs.")
+
+    def _check_loaded(self, model: str, num_replicas: int) -> None:
+        """Raise an error if replicas have kept the previous model because they could not load the new one."""
+        endpoint = Endpoint(self.live().endpoint)
+        try:
+            # Each request reaches any one of the replicas.
+            found = [endpoint.load_error() for _ in range(ANSWERS_PER_REPLICA * max(1, num_replicas))]
+        except ConfigError:
+            return  # jobs.promote compares scores under the URL that it was given
+        if reason := next(filter(None, found), None):
+            raise ConfigError(f"{model} does not start: {reason}; the replicas kept the previous model all the while.")
 
     def _ranker(self, details: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         """Return the name of the application with the model, and the details of the model's deployment."""

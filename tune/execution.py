@@ -67,9 +67,9 @@ def execute(
         say(f"--space {space.name} is widened to include your values: {'; '.join(space.widened)}")
     say(f"{left} of {trials} trials to run, {min(room, left)} at a time")
     with gpu_watch() as usage, live(lambda: results.live_table(search.study, keys, metric, trials)):
-        rungs = early_stopping(space, search.study, config.listwise.epochs, cost)
+        rungs = early_stopping(space, folder, config.listwise.epochs, cost)
         trial = ray.tune.with_parameters(run_trial, base=config, store=store, cost=cost, rungs=rungs)
-        _tune(trial, search, folder, left, room)
+        _tune(trial, search, folder, left, room, config.resources.retries)
         add_gpu_usage(search.study, usage())
 
 
@@ -85,8 +85,10 @@ def shared_artifacts(space: Space, config: PipelineConfig) -> list[tuple[str, Pi
     return wanted
 
 
-def _tune(trial: Callable[..., None], search: StudySearch, folder: Artifact, trials: int, parallel: int) -> None:
-    """Run trials with Ray Tune."""
+def _tune(
+    trial: Callable[..., None], search: StudySearch, folder: Artifact, trials: int, parallel: int, retries: int
+) -> None:
+    """Run trials with Ray Tune; one whose process is lost is started again at most `retries` times."""
     os.environ |= ENVIRONMENT
     tuner = ray.tune.Tuner(
         # A trial's own process only waits for the workers of its training, which reserve their own resources. Tune
@@ -103,6 +105,8 @@ def _tune(trial: Callable[..., None], search: StudySearch, folder: Artifact, tri
             name=f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}",
             storage_path=folder.path(TUNE),
             storage_filesystem=pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(folder.filesystem)),
+            # Such a trial resumes its training from the last checkpoint.
+            failure_config=ray.tune.FailureConfig(max_failures=retries),
             verbose=0,
         ),
     )

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import ray
-from optuna.study import Study
 from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 
+from rayrank.core.artifacts import Artifact
 from rayrank.core.progress import say
 from rayrank.tune.search import EPOCH
 from rayrank.tune.spaces import EPOCHS, STEPS, Space
-from rayrank.tune.study import DEV, trial_name
+from rayrank.tune.study import DEV, measurements, trial_name
 
 REDUCTION = 2
 """One in this many trials continues beyond each rung."""
@@ -42,33 +42,33 @@ class Rungs:
         return (name, epoch) not in self._stopped
 
 
-def restored_rungs(study: Study, epochs: int) -> Rungs:
-    """Return rungs that contain the measurements of a study, which earlier starts of the sweep have made."""
+def restored_rungs(folder: Artifact, epochs: int) -> Rungs:
+    """Return rungs that contain all measurements of the sweep in a folder, in the order in which they were made."""
     rungs = Rungs(epochs)
-    for trial in study.get_trials(deepcopy=False):
-        for epoch, dev in sorted(trial.intermediate_values.items()):
-            # Under the trial's own name, so that a resumed trial is not compared with itself.
-            rungs.may_continue(trial_name(trial.params), epoch, dev)
+    for changes, epoch, dev in measurements(folder):
+        # Under the trial's own name, so that a resumed trial is not compared with itself.
+        rungs.may_continue(trial_name(changes), epoch, dev)
     return rungs
 
 
-@ray.remote(num_cpus=0)
+# Ray starts the actor again if its process or its node is lost; trials wait for it meanwhile.
+@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
 class SharedRungs:
-    """An actor that holds the rungs for all trials."""
+    """An actor that holds the rungs for all trials; wherever it starts, it reads what the sweep has measured so far."""
 
-    def __init__(self, rungs: Rungs) -> None:
-        self._rungs = rungs
+    def __init__(self, folder: Artifact, epochs: int) -> None:
+        self._rungs = restored_rungs(folder, epochs)
 
     def may_continue(self, name: str, epoch: int, dev: float) -> bool:
         """Return whether a trial is good enough to continue."""
         return self._rungs.may_continue(name, epoch, dev)
 
 
-def early_stopping(space: Space, study: Study, epochs: int, cost: bool) -> Any:
+def early_stopping(space: Space, folder: Artifact, epochs: int, cost: bool) -> Any:
     """Return the actor that trials ask, or None if no trial may be stopped: in a grid, with two objectives, or if the
     length of the training is swept."""
     length = next((key for key in (EPOCHS, STEPS) if key in space.dimensions), None)
     if length and not (space.grid or cost):
         # After the same epoch, a short training is at its end, while a long one still has a high learning rate.
         say(f"{length} is swept, so no trial is stopped early: trainings of two lengths cannot be compared half-way")
-    return None if space.grid or cost or length else SharedRungs.remote(restored_rungs(study, epochs))  # type: ignore[attr-defined]
+    return None if space.grid or cost or length else SharedRungs.remote(folder, epochs)  # type: ignore[attr-defined]

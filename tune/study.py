@@ -71,6 +71,17 @@ def open_study(storage: JournalStorage, cost: bool) -> Study:
     return optuna.create_study(storage=storage, study_name=NAME, directions=directions)
 
 
+def measurements(folder: Artifact) -> list[tuple[Changes, int, float]]:
+    """Return every dev measurement of a sweep, as the trial's settings, the epoch and the value, the oldest first."""
+    journal = StudyFile(folder)
+    (study,) = JournalStorage(journal).get_all_studies()
+    trials = JournalStorage(journal).get_all_trials(study._study_id, deepcopy=False)
+    settings = {trial._trial_id: trial.params for trial in trials}
+    # Only the journal knows the order: a trial has no time for each of its measurements.
+    entries = (entry for entry in journal.read_logs(0) if "intermediate_value" in entry)
+    return [(settings[entry["trial_id"]], entry["step"], entry["intermediate_value"]) for entry in entries]
+
+
 @dataclass(frozen=True)
 class Record:
     """One trial, for tables and plots."""

@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import ray
+import ray.exceptions
 import ray.tune
 
 from rayrank.core import flow
@@ -23,6 +24,14 @@ from rayrank.tune.study import COST, DEV, trial_name
 
 log = logging.getLogger(__name__)
 
+LOST = (
+    ray.exceptions.RayActorError,
+    ray.exceptions.WorkerCrashedError,
+    ray.exceptions.NodeDiedError,
+    ray.exceptions.ObjectLostError,
+)
+"""What Ray raises if a node that the trial uses is lost, other than one of a training's workers."""
+
 
 def run_trial(changes: Changes, base: PipelineConfig, store: Store, cost: bool, rungs: Any) -> None:
     """Train a trial's model, report the dev metric after every epoch, and at the end the metrics or the reason of a
@@ -35,6 +44,9 @@ def run_trial(changes: Changes, base: PipelineConfig, store: Store, cost: bool, 
         figures = _figures(varied(base, changes), store, cost, reporter)
     except StoppedEarly:
         figures = {DEV: reporter.dev, OUTCOME: "stopped"}
+    except LOST:
+        log.exception("trial lost processes that it needs")
+        raise  # Tune starts the trial again
     except Exception as error:
         log.exception("trial failed")
         figures = {DEV: float("nan"), COST: float("nan"), OUTCOME: "failed", REASON: reason(error)}

@@ -54,7 +54,11 @@ function sayWhatIsHidden(section, numRows) {
     frame.classList.add("whole");
     sayWhatIsHidden(section, numRows);
   };
-  frame.classList.toggle("continues", tall);
+  // The lower edge fades out until the last row is in sight.
+  frame.onscroll = () => {
+    frame.classList.toggle("continues", frame.scrollTop + frame.clientHeight < frame.scrollHeight - 1);
+  };
+  frame.onscroll();
   more.firstElementChild.textContent = [
     tall && `The picture has ${numRows} rows and goes on below: scroll in it.`, wide && "Scroll sideways for more words of the query.",
   ].filter(Boolean).join(" ");

@@ -41,7 +41,7 @@ function bodyForms(operation) {
   const schema = operation.requestBody?.content["application/json"].schema;
   if (!schema) return [];
   const whole = resolve(schema);
-  return (whole.oneOf ?? whole.anyOf ?? [whole]).map(resolve);
+  return whole.properties ? [whole] : (whole.oneOf ?? whole.anyOf ?? [whole]).map(resolve);
 }
 
 function fields(form) {

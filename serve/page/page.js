@@ -148,11 +148,10 @@ async function rerank({ query, query_type, min_precision, documents, depth }, si
 function show(request, { passages, order, weight, type, warnings }, signal) {
   const places = new Map(order.map((index, place) => [index, place]));
   const weights = rarity(request.query, passages.map(({ text }) => text));
-  const unread = unreadEnds(warnings);
+  for (const index of unreadEnds(warnings)) passages[index].isCut = true;
   // Passages that the server left out have no card.
   const shown = [...order].sort((one, other) => one - other);
   const cards = shown.map((index) => card({ ...request, weights }, passages[index], index, places.get(index), type));
-  shown.forEach((index, card) => { cards[card].element.querySelector(".unread-end").hidden = !unread.has(index); });
   list.replaceChildren(...cards.map(({ element }) => element));
   by("results").hidden = !order.length;
   const best = order.map((index) => cards[shown.indexOf(index)]);
@@ -188,7 +187,7 @@ function inPageWords(warning) {
 }
 
 function unreadEnds(warnings) {
-  return new Set(warnings.flatMap((warning) => warning.match(POSITIONS)?.[1].split(", ").map(Number) ?? []));
+  return warnings.flatMap((warning) => warning.match(POSITIONS)?.[1].split(", ").map(Number) ?? []);
 }
 
 function card(request, passage, before, place, type) {
@@ -206,6 +205,7 @@ function card(request, passage, before, place, type) {
   part("logit").textContent = `logit ${number(passage.logit)}`;
   part("first").textContent = passage.first_stage_score === undefined
     ? "" : `first stage ${number(passage.first_stage_score)}`;
+  part("unread-end").hidden = !passage.isCut;
   part("text").append(matched(passage.text, request.weights));
   let fetched;
   // Fetched once, by prefetching or by a click; fetched again after a failure.

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from rayrank.core.errors import RayrankError
 from rayrank.serve.protocols.words import sentence
-from rayrank.serve.records import Overloaded, Unready
+from rayrank.serve.records import Overloaded, TimedOut, Unready
 
 Kind = Literal[
     "invalid_json", "unauthorised", "missing", "method", "slow", "too_large", "media_type",
@@ -31,6 +31,9 @@ STATUS: dict[Kind, int] = {
     "failed": 500,
     "unready": 503,
 }
+
+SOON = {"Retry-After": "5"}
+"""The header of an answer without a model: a replica is replaced in some seconds."""
 
 MAX_MESSAGE = 300
 """Characters of a message: it may quote the request, which is not to be sent back as a whole."""
@@ -138,7 +141,10 @@ def problem_of(error: Exception) -> Problem:
             message = f"The queue is full: try again in {seconds} s."
             return Problem("overloaded", message, headers={"Retry-After": str(seconds)})
         case Unready():
-            return Problem("unready", "No model is ready: try again in some seconds.")
+            return Problem("unready", "No model is ready: try again in some seconds.", headers=SOON)
+        case TimedOut():
+            message = f"The model has not answered within {error.seconds:g} s: try again, or send fewer documents."
+            return Problem("unready", message, headers=SOON)
         case RayrankError():
             # Ray wraps an exception of a replica; `cause` is the original one, without the traceback.
             return Problem("invalid", str(getattr(error, "cause", error)))

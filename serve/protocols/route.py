@@ -13,7 +13,8 @@ from starlette.requests import ClientDisconnect
 
 from rayrank.serve.access import count_documents
 from rayrank.serve.config import ServeConfig
-from rayrank.serve.limits import check_key, check_lists, read_json
+from rayrank.serve.keys import ApiKeys
+from rayrank.serve.limits import BodyRoom, check_key, check_lists, read_json
 from rayrank.serve.metrics import Metrics
 from rayrank.serve.protocols.problems import ErrorBody, problem_of
 from rayrank.serve.records import Answer, Ask, Backend
@@ -47,8 +48,9 @@ class Service:
 
     backend: Backend
     config: ServeConfig
-    keys: tuple[str, ...]
+    keys: ApiKeys
     metrics: Metrics
+    room: BodyRoom
 
     async def rerank(self, ask: Ask) -> Answer:
         """Return the model's answer, and count it in the metrics."""
@@ -95,15 +97,16 @@ def guarded(error_format: ErrorFormat, statuses: dict[int | str, Any], needs_key
                 try:
                     if needs_key:
                         check_key(request, service.keys)
-                    if has_body:
-                        value = await read_json(request, limits.body_bytes)
-                        check_lists(value, limits.documents)
-                        request = ReadRequest(request, value)
-                    return await handle(request)
+                    with service.room.share() as take:
+                        if has_body:
+                            value = await read_json(request, limits.body_bytes, take)
+                            check_lists(value, limits.documents)
+                            request = ReadRequest(request, value)
+                        return await handle(request)
                 except ClientDisconnect:
                     return Response(status_code=499)
                 except Exception as error:
-                    return refusal(error, error_format(value))
+                    return refusal(error, error_format(value), getattr(request.state, "client", None))
 
             return guard
 
@@ -112,11 +115,14 @@ def guarded(error_format: ErrorFormat, statuses: dict[int | str, Any], needs_key
     return APIRouter(route_class=GuardedRoute, responses=statuses, dependencies=key)
 
 
-def refusal(error: Exception, errors: type[ErrorBody]) -> Response:
-    """Return the response to a request that raised an exception."""
+def refusal(error: Exception, errors: type[ErrorBody], client: str | None = None) -> Response:
+    """Return the response to a request that raised an exception; the log names the client's key."""
     problem = problem_of(error)
+    who = f" of {client}" if client else ""
     if problem.kind == "failed":
-        log.error("A request failed.", exc_info=error)
+        log.error("A request%s failed.", who, exc_info=error)
+    elif problem.kind == "overloaded":
+        log.info("A request%s was refused: %s", who, problem.message)
     body = errors.of(problem).model_dump(mode="json")
     return JSONResponse(body, errors.statuses[problem.kind], problem.headers)
 

@@ -94,6 +94,8 @@ class InfoAnswer(BaseModel):
     """Whether POST /search is available."""
     explain: bool
     """Whether POST /explain is available."""
+    load_error: str | None
+    """Why the model that was to replace this one could not be loaded."""
 
 
 BUSY_S = 3.0
@@ -107,11 +109,11 @@ named_router = guarded(lambda body: DetailError, documented(DetailError, (401, 4
 @open_router.get("/health", tags=["Server"])
 @open_router.get("/ready", tags=["Server"])
 async def ready(service: Serving) -> Health:
-    """Return 200 if a model is ready, 503 otherwise."""
+    """Return 200 if a model scores, 503 otherwise."""
     # A busy model is ready, too.
     with suppress(Overloaded, TimeoutError):
         async with asyncio.timeout(BUSY_S):
-            await service.backend.info()
+            await service.backend.ready()
     return Health()
 
 

@@ -18,7 +18,8 @@ def test_a_student_learns_the_scores_of_a_teacher_and_a_second_run_trains_nothin
 ) -> None:
     storage, summary = tmp_path / "storage", tmp_path / "summary.json"
     shutil.copytree(trained, storage)
-    teacher = ("--teacher", encoder(), "--teacher-set", "listwise.max_steps=60", "--parallel", "2")
+    short = [f"{phase}.max_steps=10" for phase in ("pretrain", "pointwise", "listwise")]
+    teacher = ("--teacher", encoder(), *(part for step in short for part in ("--teacher-set", step)), "--parallel", "2")
     learning = ("--set", "listwise.temperature=2", "--student-set", "noise.run=teacher")
     order = command("distil", storage, *teacher, *learning, "--json", str(summary))
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayrank.core.artifacts import Store
+from tests.unit.reports.test_report_page import check_figures
 
 from .conftest import FORKS, command, configured
 
@@ -65,6 +66,11 @@ def test_the_pipeline_compares_every_run_with_bm25_and_reuses_trained_models(sto
         figures = facts["metrics"]["MRR@10"]
         assert figures["baseline"]["mean"] == evaluations[0]["metrics"]["MRR@10"]["mean"]
         assert 0 <= figures["comparison"]["p_value"] <= 1
+    page = Path(str(summary["report"]))
+    reported = json.loads((page.parent / "report.json").read_text())
+    assert [facts["metrics"] for facts in reported["evaluations"]] == [facts["metrics"] for facts in evaluations]
+    assert check_figures(page.read_text(), reported) > 100
+    assert [phase["name"] for phase in reported["phases"]] == ["pretrain", "pointwise", "listwise"]
 
 
 def test_a_reranked_run_holds_exactly_the_candidates(measured: Path) -> None:

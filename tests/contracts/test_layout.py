@@ -13,7 +13,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 FOLDERS = {"platform", "jobs", "serve", "tune", "tests"}
 BESIDES = {"deploy", "docs", "benchmarks"}
-FILES = {"cluster.yaml", "pyproject.toml", "constraints.txt", "Makefile", "README.md", "LICENSE"}
+FILES = {"CHANGELOG.md", "cluster.yaml", "pyproject.toml", "constraints.txt", "Makefile", "README.md", "LICENSE"}
 
 HEAVY = {"ray", "torch", "transformers", "pyserini", "jnius", "pandas"}
 

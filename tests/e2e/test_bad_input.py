@@ -515,6 +515,18 @@ def test_a_damaged_manifest_is_named(
 
 def test_a_split_without_provided_candidates_is_named(broken_off: tuple[list[object], Answer], tmp_path: Path) -> None:
     options, storage = copied(broken_off[0], tmp_path)
+    (manifest,) = storage.glob("search/*/manifest.json")
+    shutil.rmtree(manifest.parent / "test")
+    content = json.loads(manifest.read_text())
+    content["files"] = {name: size for name, size in content["files"].items() if not name.startswith("test/")}
+    manifest.write_text(json.dumps(content))
+    assert_one_sentence(job("evaluate", *options), "has no rows in the split test", "first_stage=bm25")
+
+
+def test_an_artifact_that_lost_a_file_is_named_by_the_next_job(
+    broken_off: tuple[list[object], Answer], tmp_path: Path
+) -> None:
+    options, storage = copied(broken_off[0], tmp_path)
     (folder,) = storage.glob("search/*/test")
     shutil.rmtree(folder)
-    assert_one_sentence(job("evaluate", *options), "has no rows in the split test", "first_stage=bm25")
+    assert_one_sentence(job("evaluate", *options), f"{folder.parent} is damaged", "is missing: delete this folder")

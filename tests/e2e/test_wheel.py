@@ -14,8 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 SMALL = ("--set", "dataset.demo.subjects=20")
 
-Finished = subprocess.CompletedProcess[str]
-Run = Callable[..., Finished]
+Rayrank = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
@@ -36,21 +35,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(installed: Path, tmp_path: Path) -> Run:
-    """Run a program of the installation, in an empty folder."""
+def rayrank(installed: Path, tmp_path: Path) -> Rayrank:
+    """The installed command, in an empty folder."""
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
 
-    def run(*command: str) -> Finished:
-        program = {"rayrank": installed / "bin/rayrank", "python": Path(sys.executable)}[command[0]]
-        environment = {**os.environ, "PYTHONPATH": str(installed)}
-        return subprocess.run(
-            [program, *command[1:]],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=110,
-            check=False,
-        )
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [str(installed / "bin/rayrank"), *words]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
     return run
 
@@ -70,20 +61,21 @@ def test_every_file_of_the_packages_is_installed(installed: Path) -> None:
     assert [name for name in wanted if not (installed / "rayrank" / name).exists()] == []
 
 
-def test_the_help_and_the_version_need_no_checkout(run: Run) -> None:
+def test_the_help_and_the_version_need_no_checkout(rayrank: Rayrank) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    assert run("rayrank", "--version").stdout == f"rayrank {version}\n"
-    assert "rayrank sweep --dataset" in run("rayrank", "--help").stdout
-    assert "# Runs by name" in run("rayrank", "settings").stdout
+    assert rayrank("--version").stdout == f"rayrank {version}\n"
+    assert "rayrank sweep --dataset" in rayrank("--help").stdout
+    assert "# Runs by name" in rayrank("settings").stdout
 
 
-def test_a_job_makes_its_artifact(run: Run, tmp_path: Path) -> None:
-    finished = run("rayrank", "demo", "--until", "corpus", *SMALL)
+@pytest.mark.slow
+def test_a_job_makes_its_artifact(rayrank: Rayrank, tmp_path: Path) -> None:
+    finished = rayrank("demo", "--until", "corpus", *SMALL)
     assert finished.returncode == 0, finished.stderr
     assert len([*(tmp_path / ".rayrank/corpus").glob("*/manifest.json")]) == 1
 
 
-def test_the_endpoint_refuses_a_folder_without_a_model(run: Run) -> None:
-    finished = run("rayrank", "serve", "--model", "none", "scaling.max=2")
+def test_the_endpoint_refuses_a_folder_without_a_model(rayrank: Rayrank) -> None:
+    finished = rayrank("serve", "--model", "none", "scaling.max=2")
     assert finished.returncode == 2
     assert "none is no exported model" in finished.stderr

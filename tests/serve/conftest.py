@@ -1,11 +1,13 @@
 """One endpoint for all tests of this folder: Ray Serve over HTTP, with a model of one layer."""
 
 import logging
+import os
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +25,7 @@ from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
 from rayrank.scores.precision import Level, PrecisionTable
 from rayrank.serve.app import build
+from rayrank.serve.run import HOOK
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
 
@@ -70,6 +73,25 @@ def clients(url: str, body: dict[str, Any], outcomes: list[httpx.Response | Exce
             future.result()
 
 
+@contextmanager
+def application(serving: str, name: str, **settings: Any) -> Iterator[tuple[str, Callable[..., None]]]:
+    """Yield the URL of a separate endpoint, and a function that deploys other settings to it."""
+
+    def deploy(**changes: Any) -> None:
+        serve.run(build({**settings, **changes}), name=name, route_prefix=f"/{name}")
+
+    deploy()
+    yield f"{serving}/{name}", deploy
+    serve.delete(name)
+
+
+def wait_until(fact: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not fact():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -103,6 +125,7 @@ def run_folder(run_folders: dict[str, Path]) -> Path:
 def serving() -> Iterator[str]:
     """The URL of a Ray Serve without an application."""
     port = free_port()
+    os.environ.setdefault(*HOOK)
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     yield f"http://127.0.0.1:{port}"
@@ -113,6 +136,7 @@ def serving() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def server(serving: str, model_folder: Path) -> str:
     """The base URL of an endpoint with the tiny model."""
-    serve.run(build({"model": str(model_folder)}), name="server", route_prefix="/")
+    # On a busy machine the tests' requests may wait for long; they are not to be refused for that.
+    serve.run(build({"model": str(model_folder), "batching.queue_s": "600"}), name="server", route_prefix="/")
     assert httpx.get(f"{serving}/health", timeout=30).status_code == 200
     return serving

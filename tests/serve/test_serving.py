@@ -3,9 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from rayrank.bundle.export import load
 from rayrank.bundle.predicted_types import types_for
 from rayrank.bundle.text_scorer import score
 from rayrank.serve.app import build
-from tests.serve.conftest import clients, make_model
+from tests.serve.conftest import application, clients, make_model, wait_until
 
 QUERIES = ["where is the bogue", "who asked", "how tall is the lighthouse of the bay", "bogue"]
 PASSAGES = [f"The bogue number {number} lies in the bay. " * (number % 7 + 1) for number in range(40)]
@@ -48,25 +46,6 @@ def request(query: str, passages: list[str]) -> dict[str, Any]:
 
 def ask(client: httpx.Client, query: str, passages: list[str]) -> httpx.Response:
     return client.post("/rerank", json=request(query, passages))
-
-
-@contextmanager
-def application(serving: str, name: str, **settings: Any) -> Iterator[tuple[str, Callable[..., None]]]:
-    """Yield the URL of a separate endpoint, and a function that deploys other settings to it."""
-
-    def deploy(**changes: Any) -> None:
-        serve.run(build({**settings, **changes}), name=name, route_prefix=f"/{name}")
-
-    deploy()
-    yield f"{serving}/{name}", deploy
-    serve.delete(name)
-
-
-def wait_until(fact: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not fact():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_concurrent_clients_get_the_scores_of_the_exported_model(server: str, model_folder: Path) -> None:
@@ -121,6 +100,7 @@ def test_a_killed_replica_loses_only_requests_that_no_other_replica_can_take(
     name = f"killed-{deployment}-{count}"
     # On a busy machine a new replica may take longer to start than requests wait by default.
     settings = {"model": str(model_folder), "scaling": {"min": count, "max": count, "patience_s": 120}}
+    settings |= {"resources.ingress": count}
     with (
         application(serving, name, **settings) as (url, _),
         clients(f"{url}/rerank", request(QUERIES[0], PASSAGES[:10]), outcomes),

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import safetensors.torch
 from pydantic import Field, ValidationError
@@ -50,7 +50,7 @@ PRECISION, DEV = "precision.json", "dev.jsonl"
 """Optional files of a folder."""
 MODEL_TYPE = "rayrank"
 """The model type of folders that only `load` can open; no version of transformers knows it."""
-FORMAT = 1
+FORMAT: Final = 1
 """The number of a folder's layout, to be raised when an older rayrank would misread what `export` writes."""
 
 Content = TypeVar("Content")
@@ -89,10 +89,10 @@ class Bundle:
     golden: tuple[GoldenPair, ...] = ()
     dev: tuple[JudgedQuery, ...] = ()
     """Judged queries of dev, on which a promotion compares two models."""
-    query_typer: QueryTyper | None = None
-    """Predicts the types of queries, for a model that was trained with its predictions."""
     fusion: Fusion | None = None
     """How dev prefers to fuse the model's scores with other features; the endpoint does not apply it."""
+    query_typer: QueryTyper | None = None
+    """Predicts the types of queries, for a model that was trained with its predictions."""
 
 
 def settings_of(

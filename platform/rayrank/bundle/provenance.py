@@ -57,7 +57,7 @@ def gather(model: str, config: PipelineConfig, store: Store, license_name: str) 
     return Provenance(
         title=flow.title(model, config),
         encoder=config.encoder.name,
-        dataset=_without_folder(config.dataset.source),
+        dataset=without_folder(config.dataset.source),
         corpus=store.require("corpus", config).manifest,
         first_stage=flow.title(config.candidates.first_stage, config),
         depth=depth_of(flow.run_named(CANDIDATES, config)[1], config),
@@ -95,7 +95,8 @@ def _combined(settings: RunSettings) -> tuple[str, ...]:
     return kind_named(settings.kind).reads(settings) if settings.kind in ("interpolate", "rrf", "fuse") else ()
 
 
-def _without_folder(source: str) -> str:
+def without_folder(source: str) -> str:
+    """Return the source of a dataset as people should see it: without the folders of one machine."""
     kind, separator, path = source.partition(":")
     if not separator or "/" not in path or kind == "irds":
         return source

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,8 +23,11 @@ from rayrank.core import flow
 from rayrank.core.config import PipelineConfig
 from rayrank.core.copies import local_copy
 from rayrank.core.errors import MissingArtifact, StorageError
+from rayrank.core.integrity import damage_reported, damaged, fault, inventory
 
 MANIFEST = "manifest.json"
+PARQUET: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+"""How every Parquet file of an artifact is written."""
 
 
 def digest_of(parts: object) -> str:
@@ -45,14 +49,15 @@ class Artifact:
 
     def path(self, name: str) -> str:
         """Return where a file of this artifact lies, as its file system names it."""
-        return f"{self._place[1]}/{name}"
+        return f"{self.place[1]}/{name}"
 
     @property
     def filesystem(self) -> fsspec.AbstractFileSystem:
-        return self._place[0]
+        return self.place[0]
 
     @property
-    def _place(self) -> tuple[fsspec.AbstractFileSystem, str]:
+    def place(self) -> tuple[fsspec.AbstractFileSystem, str]:
+        """The file system that the folder lies on, and its path there."""
         filesystem, path = fsspec.url_to_fs(self.url)
         return filesystem, str(path)
 
@@ -66,7 +71,7 @@ class Artifact:
 
     def names(self, folder: str, suffix: str = ".parquet") -> list[str]:
         """Return the finished files of a sub-folder, sorted, as names within the artifact."""
-        filesystem, place = self._place
+        filesystem, place = self.place
         with suppress(FileNotFoundError):
             found = filesystem.ls(f"{place}/{folder}", detail=False, refresh=True)
             return sorted(f"{folder}/{name.rsplit('/', 1)[-1]}" for name in found if name.endswith(suffix))
@@ -94,20 +99,36 @@ class Artifact:
 
     def write_table(self, name: str, table: pa.Table) -> None:
         with self.create(name) as stream:
-            pq.write_table(table, stream, compression="zstd")
+            pq.write_table(table, stream, **PARQUET)
 
     def read_table(self, name: str, columns: list[str] | None = None, **options: Any) -> pa.Table:
-        return pq.read_table(self.path(name), columns=columns, filesystem=self.filesystem, **options)
+        path = self.path(name)
+        with damage_reported(path, self.url):
+            return pq.read_table(
+                path, columns=columns, filesystem=self.filesystem, page_checksum_verification=True, **options
+            )
+
+    def metadata(self, name: str) -> pq.FileMetaData:
+        """Return the footer of a Parquet file."""
+        with self.open(name) as stream, damage_reported(self.path(name), self.url):
+            return pq.read_metadata(stream)
 
     def num_rows(self, name: str) -> int:
         """Return the number of rows of a Parquet file."""
-        with self.open(name) as stream:
-            return int(pq.read_metadata(stream).num_rows)
+        return int(self.metadata(name).num_rows)
 
-    def batches(self, name: str, columns: list[str], rows: int = 65_536) -> Iterator[pa.RecordBatch]:
-        """Yield a Parquet file in bounded pieces."""
+    def batches(self, name: str, columns: list[str] | None, rows: int = 65_536) -> Iterator[pa.RecordBatch]:
+        """Yield a Parquet file in bounded pieces; all of its columns if `columns` is None."""
         with self.open(name) as stream:
-            yield from pq.ParquetFile(stream).iter_batches(rows, columns=columns)
+            with damage_reported(self.path(name), self.url):
+                found = pq.ParquetFile(stream, page_checksum_verification=True).iter_batches(rows, columns=columns)
+            while True:
+                # The caller's errors are its own.
+                with damage_reported(self.path(name), self.url):
+                    batch = next(found, None)
+                if batch is None:
+                    return
+                yield batch
 
     def write_json(self, name: str, value: object) -> None:
         with self.create(name) as stream:
@@ -118,9 +139,7 @@ class Artifact:
             with self.open(name) as stream:
                 return json.load(stream)
         except (json.JSONDecodeError, UnicodeDecodeError):
-            raise StorageError(
-                f"The file {self.path(name)} is damaged: delete the folder {self.url} and run again."
-            ) from None
+            raise damaged(self.path(name), self.url, "it is not JSON") from None
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -170,7 +189,10 @@ class Store:
     def find(self, name: str, config: PipelineConfig) -> Artifact | None:
         """Return a finished artifact, or None."""
         artifact = self.artifact(name, config)
-        return artifact if artifact.exists() else None
+        if not artifact.exists():
+            return None
+        check_files(artifact)
+        return artifact
 
     def require(self, name: str, config: PipelineConfig) -> Artifact:
         """Return a finished artifact; the error names the job that makes a missing one."""
@@ -180,14 +202,22 @@ class Store:
             raise MissingArtifact(name.removeprefix(flow.RUN), job=f"python -m rayrank.{job}")
         return artifact
 
+    def kinds(self) -> list[str]:
+        """Return the names of the folders of artifacts, those of stages and those of kinds of runs, sorted."""
+        filesystem, path = fsspec.url_to_fs(self.root)
+        found = [place["name"] for place in filesystem.ls(path, detail=True) if place["type"] == "directory"]
+        return sorted(place.rstrip("/").rsplit("/", 1)[-1] for place in found)
+
     def finished(self, stage: str) -> Iterator[Artifact]:
         """Yield every finished artifact of a stage, whatever its settings, in the order of their keys."""
+        return (artifact for artifact in self.folders(stage) if artifact.exists())
+
+    def folders(self, stage: str) -> Iterator[Artifact]:
+        """Yield every folder of a stage or of a kind of report, finished or not, in the order of their keys."""
         filesystem, path = fsspec.url_to_fs(f"{self.root}/{stage}")
         with suppress(FileNotFoundError):
             for place in sorted(filesystem.ls(path, detail=False)):
-                artifact = Artifact(self.root, stage, place.rstrip("/").rsplit("/", 1)[-1])
-                if artifact.exists():
-                    yield artifact
+                yield Artifact(self.root, stage, place.rstrip("/").rsplit("/", 1)[-1])
 
     def finish(
         self, artifact: Artifact, config: PipelineConfig, started: float, facts: dict[str, Any], node: str = ""
@@ -207,9 +237,19 @@ class Store:
             "config": described.settings,
             "inputs": {each: flow.key(each, config) for each in described.inputs},
             **facts,
+            "files": inventory(*artifact.place),
         }
         artifact.write_json(MANIFEST, manifest)
         return artifact
+
+
+@cache
+def check_files(artifact: Artifact) -> None:
+    """Raise if a file that the manifest lists is missing or too short; a process asks once for each artifact."""
+    # Manifests of earlier versions have no list.
+    expected = artifact.manifest.get("files", {})
+    if wrong := fault(expected, inventory(*artifact.place) if expected else {}):
+        raise StorageError(f"The artifact {artifact.url} is damaged, {wrong}: delete this folder and run again.")
 
 
 def check_root(root: str) -> None:
@@ -245,7 +285,8 @@ def storage_errors(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise StorageError(f"{path} cannot be written: {reason}; make room there, or name another --storage.") from None
+        fix = "make it writable" if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else "make room there"
+        raise StorageError(f"{path} cannot be written: {reason}; {fix}, or name another --storage.") from None
 
 
 def _revision() -> str:

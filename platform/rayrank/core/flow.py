@@ -47,8 +47,9 @@ def _of_query_types(config: PipelineConfig) -> tuple[str, ...]:
 def _of_listwise(config: PipelineConfig) -> tuple[str, ...]:
     start = ("pointwise",) if config.listwise.start == "pointwise" else _pretrained(config)
     noise = (NOISE,) if config.noise.reads_scores else ()
-    teacher = (run_node(config.listwise.teacher, config, train=True),) if config.listwise.teacher else ()
-    return (*_learns_from(config), *start, *noise, *teacher)
+    named = (config.listwise.teacher, config.listwise.negatives_from)
+    runs = (run_node(name, config, train=True) for name in named if name)
+    return (*_learns_from(config), *start, *noise, *runs)
 
 
 def _of_train_dense(config: PipelineConfig) -> tuple[str, ...]:
@@ -134,7 +135,7 @@ STAGES: dict[str, Stage] = {
         _of_listwise,
         "jobs.train_listwise",
         version=3,
-        ignores=("noise.run", "listwise.teacher"),
+        ignores=("noise.run", "listwise.teacher", "listwise.negatives_from"),
         scores_pairs=True,
     ),
     "soup": Stage(
@@ -287,6 +288,13 @@ def used_runs(config: PipelineConfig) -> list[str]:
             # Runs are read by stages, too: the training of a dense encoder takes its negatives from one.
             wanted += [found[0] for node in plan(run_node(name, config), config) if (found := run_of(node))]
     return [name for name in config.runs if name in used]
+
+
+def evaluating(name: str, config: PipelineConfig) -> PipelineConfig:
+    """Return the configuration that evaluates a run against the first stage, or the first stage itself."""
+    first = config.candidates.first_stage
+    chosen = {"run": name, "baseline": "" if name == first else first}
+    return config.model_copy(update={"evaluate": config.evaluate.model_copy(update=chosen)})
 
 
 def title(name: str, config: PipelineConfig) -> str:

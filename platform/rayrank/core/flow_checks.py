@@ -18,10 +18,10 @@ def check(config: PipelineConfig) -> None:
     named = {
         "candidates.first_stage": config.candidates.first_stage,
         "noise.run": config.noise.run,
-        "listwise.teacher": config.listwise.teacher,
+        **_of_listwise(config),
     }
     for key, name in named.items():
-        if name not in config.runs and (name or key != "listwise.teacher"):
+        if name not in config.runs:
             raise ConfigError(
                 f"{key}={name} cannot be used: there is no such run; choose one of {known} with --set {key}=..."
             )
@@ -45,6 +45,12 @@ def check(config: PipelineConfig) -> None:
     _check_first_stage(config)
 
 
+def _of_listwise(config: PipelineConfig) -> dict[str, str]:
+    """Return the runs that settings of the listwise phase name, by setting."""
+    named = {"teacher": config.listwise.teacher, "negatives_from": config.listwise.negatives_from}
+    return {f"listwise.{key}": name for key, name in named.items() if name}
+
+
 def _reads(name: str, config: PipelineConfig) -> Iterable[str]:
     _, settings, kind = flow.run_named(name, config)
     return (flow.run_named(each, config)[0] for each in kind.reads(settings))
@@ -57,7 +63,8 @@ def _check_acyclic(names: Iterable[str], needs: Callable[[str], Iterable[str]]) 
         if name in above:
             cycle = " -> ".join(each.removeprefix(flow.RUN) for each in [*above[above.index(name) :], name])
             raise ConfigError(
-                f"{cycle} is a cycle: change what one of these runs reads (of, model), noise.run or listwise.teacher."
+                f"{cycle} is a cycle: change what one of these runs reads (of, model), noise.run, listwise.teacher or "
+                f"listwise.negatives_from."
             )
         if name not in done:
             for needed in needs(name):
@@ -77,9 +84,13 @@ def _check_scores(config: PipelineConfig) -> None:
             f"noise.run={config.noise.run} cannot be used: SDNet's scores are no probabilities; name another run, or "
             f"set noise.threshold=1 and no noise.relabel."
         )
-    teacher = config.listwise.teacher
-    if teacher and not flow.run_named(teacher, config)[2].has_scores:
-        raise ConfigError(f"listwise.teacher={teacher} cannot be used: this run has no scores; name another run.")
+    scored = _of_listwise(config)
+    if config.listwise.negative_ranks and "listwise.negatives_from" not in scored:
+        scored["candidates.first_stage"] = config.candidates.first_stage
+    for key, name in scored.items():
+        if not flow.run_named(name, config)[2].has_scores:
+            because = "" if key.startswith("listwise") else " with listwise.negative_ranks"
+            raise ConfigError(f"{key}={name} cannot be used{because}: this run has no scores; name another run.")
 
 
 def _check_first_stage(config: PipelineConfig) -> None:

@@ -167,10 +167,24 @@ class ListwiseConfig(FineTuningConfig):
         default=1.0, gt=0, description="the teacher's scores are divided by it; higher is a softer teacher"
     )
 
+    negatives_from: str = Field(
+        default="",
+        description="the run whose rows of the training queries negatives are drawn from; candidates if empty",
+    )
+    negative_ranks: tuple[int, int] | None = Field(
+        default=None, description="the first and the last rank in that run that negatives have; any rank if empty"
+    )
     soup: tuple[int, ...] = Field(
         default=(),
         description="seeds of the phase: the stage soup averages the weights of its models, for runs with model=soup",
     )
+
+    @field_validator("negative_ranks")
+    @classmethod
+    def _window(cls, ranks: tuple[int, int] | None) -> tuple[int, int] | None:
+        if ranks is not None and not 1 <= ranks[0] <= ranks[1]:
+            raise ValueError("the first rank is at least 1, and the last is not before it")
+        return ranks
 
     @field_validator("soup")
     @classmethod
@@ -181,7 +195,8 @@ class ListwiseConfig(FineTuningConfig):
 
     def unused(self) -> set[str]:
         of_teacher = set() if self.teacher else {"teacher_loss", "teacher_weight", "temperature"}
-        return super().unused() | of_teacher | {"soup"}
+        of_negatives = {"negative_ranks"} if self.negative_ranks is None else set()
+        return super().unused() | of_teacher | of_negatives | {"soup"}
 
 
 class TrainDenseConfig(PhaseConfig):

@@ -1,6 +1,7 @@
 """Progress of long work: a bar on a terminal, a line every ten seconds elsewhere; the end is always logged."""
 
 import logging
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +33,28 @@ def keep_screen(stream: TextIO) -> None:
 
 
 _screen: TextIO | None = None
+
+
+@contextmanager
+def working_on(node: str, key: str) -> Iterator[None]:
+    """Let log lines say which node of the flow the process makes meanwhile, in all of its threads."""
+    global _work
+    before, _work = _work, f"{node} {key}"
+    try:
+        yield
+    finally:
+        _work = before
+
+
+_work = "-"
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(host)s:%(process)d [%(work)s] %(name)s %(message)s"
+
+
+def add_place(record: logging.LogRecord) -> bool:
+    """Complete a log record, as a filter of a handler, by what LOG_FORMAT needs: the machine, the node and its key."""
+    vars(record).update(host=socket.gethostname(), work=_work)
+    return True
 
 
 @cache

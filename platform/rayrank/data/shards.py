@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rayrank.core.artifacts import Artifact
+from rayrank.core.artifacts import PARQUET, Artifact
 from rayrank.core.progress import progress
 
 HASHES_AT_ONCE = 1 << 25
@@ -65,20 +65,18 @@ def _hashed_ids(artifact: Artifact, name: str) -> Iterator[tuple[int, pa.Array, 
 def copy_without(artifact: Artifact, name: str, target: str, rows: list[int]) -> None:
     """Write a shard under another name, without these rows."""
     drop = np.array(rows)
-    with artifact.open(name) as stream, artifact.create(target) as copy:
-        shard = pq.ParquetFile(stream)
-        with pq.ParquetWriter(copy, shard.schema_arrow.remove_metadata(), compression="zstd") as writer:
-            start = 0
-            for batch in shard.iter_batches():
-                keep = ~np.isin(np.arange(start, start + len(batch)), drop)
-                writer.write_batch(batch.filter(pa.array(keep)))
-                start += len(batch)
+    schema = artifact.metadata(name).schema.to_arrow_schema().remove_metadata()
+    with artifact.create(target) as copy, pq.ParquetWriter(copy, schema, **PARQUET) as writer:
+        start = 0
+        for batch in artifact.batches(name, None):
+            keep = ~np.isin(np.arange(start, start + len(batch)), drop)
+            writer.write_batch(batch.filter(pa.array(keep)))
+            start += len(batch)
 
 
 def num_rows(artifact: Artifact, name: str) -> int:
     """Return how many passages a shard holds."""
-    with artifact.open(name) as stream:
-        return int(pq.read_metadata(stream).num_rows)
+    return artifact.num_rows(name)
 
 
 def present_ids(artifact: Artifact, names: list[str], wanted: set[str]) -> set[str]:

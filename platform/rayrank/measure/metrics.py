@@ -165,6 +165,12 @@ class JudgedRows:
         without = len(self._queries) - len(np.unique(self._of_query))
         return PerQuery(self.query_ids, values, num_without_results=without)
 
+    def measure_best(self, metrics: Mapping[str, Metric] = METRICS) -> PerQuery:
+        """Measure the best order of the run's passages, which a perfect ranker would find."""
+        grades = np.zeros(len(self._has_judgment))
+        grades[self._has_judgment] = self._grades
+        return self.measure(grades, metrics)
+
     def _check_passages(self) -> None:
         order = np.lexsort((self._passage, self._of_query))
         again = (np.diff(self._of_query[order]) == 0) & (np.diff(self._passage[order]) == 0)

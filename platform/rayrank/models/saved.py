@@ -1,10 +1,13 @@
 """Trained models on storage: a model's kind, its encoder's shape and its weights, in the artifact of its stage."""
 
+import json
+import zlib
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol, cast
 
 import numpy as np
+import safetensors
 import safetensors.torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -13,8 +16,12 @@ from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedMode
 from rayrank.core.artifacts import Artifact
 from rayrank.core.config import StrmConfig
 from rayrank.core.errors import StorageError
+from rayrank.core.integrity import damaged
 from rayrank.models.encoder import Encoder
 from rayrank.models.reranker import Reranker
+
+CHECKSUM = "crc32"
+"""The entry of a weights file's metadata with the CRC of its tensors."""
 
 KIND, SHAPE, WEIGHTS = "model/kind.json", "model/config.json", "model/model.safetensors"
 
@@ -43,8 +50,7 @@ def save(
     """Store a trained model: its description, the config of its transformers encoder, and every weight by name."""
     artifact.write_json(KIND, dict(description))
     artifact.write_json(SHAPE, base_config.to_diff_dict())
-    with artifact.create(WEIGHTS) as stream:
-        stream.write(safetensors.torch.save({name: tensor.contiguous() for name, tensor in weights.items()}))
+    _write_weights(artifact, weights)
 
 
 def save_average(artifact: Artifact, members: Sequence[Artifact]) -> None:
@@ -56,14 +62,38 @@ def save_average(artifact: Artifact, members: Sequence[Artifact]) -> None:
     mean = {name: (tensor / len(members)).to(weights[name].dtype) for name, tensor in total.items()}
     for name in (KIND, SHAPE):
         artifact.write_json(name, members[0].read_json(name))
+    _write_weights(artifact, mean)
+
+
+def _write_weights(artifact: Artifact, weights: Mapping[str, Tensor]) -> None:
+    """Write weights with a checksum of their bytes in the file's header."""
+    whole = {name: tensor.contiguous() for name, tensor in weights.items()}
+    header, tensors = _parts(safetensors.torch.save(whole, {"format": "pt", CHECKSUM: "0" * 10}))
+    checksum = f"{zlib.crc32(tensors):010}"
     with artifact.create(WEIGHTS) as stream:
-        stream.write(safetensors.torch.save(mean))
+        stream.write(header.replace(f'"{CHECKSUM}":"{"0" * 10}"'.encode(), f'"{CHECKSUM}":"{checksum}"'.encode()))
+        stream.write(tensors)
 
 
 def load_weights(artifact: Artifact) -> dict[str, Tensor]:
-    """Return every weight of a stored model by name."""
+    """Return every weight of a stored model by name; raises StorageError if the file is damaged."""
     with artifact.open(WEIGHTS) as stream:
-        return safetensors.torch.load(stream.read())
+        content = stream.read()
+    try:
+        weights = safetensors.torch.load(content)
+    except safetensors.SafetensorError as error:
+        raise damaged(artifact.path(WEIGHTS), artifact.url, str(error)) from None
+    header, tensors = _parts(content)
+    expected = json.loads(header[8:]).get("__metadata__", {}).get(CHECKSUM)  # earlier versions wrote none
+    if expected is not None and int(expected) != zlib.crc32(tensors):
+        raise damaged(artifact.path(WEIGHTS), artifact.url, "its checksum is wrong")
+    return weights
+
+
+def _parts(content: bytes) -> tuple[bytes, memoryview]:
+    """Split a safetensors file into its header, which begins with its own length, and the bytes of the tensors."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    return content[:end], memoryview(content)[end:]
 
 
 def load_pretrained(artifact: Artifact, strm: StrmConfig, words: NDArray[np.int8]) -> Encoder:

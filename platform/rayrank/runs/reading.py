@@ -2,13 +2,17 @@
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import EvaluateConfig, PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.run_kinds import CANDIDATES
+from rayrank.data.pair_set import PairSet, relevant
 from rayrank.data.rows import ranked
 from rayrank.data.run_files import read_trec
 from rayrank.runs.making import read_run
@@ -57,3 +61,16 @@ def read_named(name: str, split: str, config: PipelineConfig, store: Store) -> p
             f"search for candidates with --set candidates.first_stage=bm25."
         )
     return ranked(pa.concat_tables(read_run(artifact, split)))
+
+
+def dev_pairs(
+    run: Artifact, config: PipelineConfig, store: Store
+) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.int32]]:
+    """Return a run's scores of all dev candidates, whether each is judged relevant, and the number of its query."""
+    judgments = store.require("corpus", config).read_table("judgments.parquet")
+    judgments = relevant(judgments.filter(pc.equal(judgments["split"], "dev")), config.dataset.relevant_from)
+    rows = pa.concat_tables(read_run(run, "dev"))
+    # Queries without a relevant judgment are left out: all their candidates would count as irrelevant.
+    rows = rows.filter(pc.is_in(rows["query_id"], value_set=pc.unique(judgments["query_id"])))
+    query_ids = rows["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
+    return rows["score"].to_numpy(), PairSet(judgments).marks(rows), query_ids

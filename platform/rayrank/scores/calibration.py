@@ -79,6 +79,13 @@ def fit(
     logits: ArrayLike, labels: ArrayLike, query_ids: ArrayLike, kind: Kind | Literal["auto"] = "auto"
 ) -> Calibration:  # fmt: skip
     """Fit a curve from scores to the probability of relevance; auto takes the kind with the lower held-out log loss."""
+    return fit_and_apply(logits, labels, query_ids, kind)[0]
+
+
+def fit_and_apply(
+    logits: ArrayLike, labels: ArrayLike, query_ids: ArrayLike, kind: Kind | Literal["auto"] = "auto"
+) -> tuple[Calibration, Values]:  # fmt: skip
+    """Return what `fit` returns, and every pair's probability by a curve that was fitted to other queries."""
     scores, relevant = np.asarray(logits, np.float32).astype(np.float64), np.asarray(labels, np.bool_)
     names, of_query = np.unique(np.asarray(query_ids), return_inverse=True)
     _check(scores, relevant, len(names))
@@ -87,7 +94,7 @@ def fit(
     held_out = {name: _held_out(name, scores, relevant, fold) for name in kinds}
     best = min(kinds, key=lambda name: log_loss(held_out[name], relevant))
     before = expit(scores)
-    return Calibration(
+    found = Calibration(
         **_curve(best, scores, relevant).model_dump(),
         num_pairs=len(scores),
         num_queries=len(names),
@@ -96,6 +103,7 @@ def fit(
         log_loss_before=log_loss(before, relevant),
         log_loss_after=log_loss(held_out[best], relevant),
     )
+    return found, held_out[best]
 
 
 def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins: int = BINS) -> float:

@@ -1,6 +1,6 @@
 """Ablation (Table 1 of the paper): how much each part of DR-BERT contributes; rows share artifacts where they can."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
@@ -119,15 +119,25 @@ def _combined_title(name: str, config: PipelineConfig, full: str) -> str:
     return flow.title(name, config)
 
 
+def configured(config: PipelineConfig, row: RowSpec, seed: int) -> PipelineConfig:
+    """Return the configuration of a row with one seed, which measures the row's run."""
+    run = {"evaluate.run": row.run, "evaluate.baseline": ""}
+    return varied(config, {**row.changes, **run, "training.seed": seed})
+
+
+Configure = Callable[[PipelineConfig, RowSpec, int], PipelineConfig]
+"""From the full model's configuration, a row and a seed to the configuration that the row is measured with."""
+
+
 def run(
     config: PipelineConfig, store: Store, rows: Sequence[RowSpec], seeds: Sequence[int], parallel: int,
-    reference: str = "",
+    reference: str = "", configure: Configure = configured,
 ) -> Ablation:  # fmt: skip
     """Make all rows' artifacts, then measure each on every held-out split against one row, or else the full model."""
     names = [row.name for row in rows]
     if repeated := next((name for name in names if names.count(name) > 1), ""):
         raise ConfigError(f"Two rows are called {repeated!r}: give one of them another name.")
-    configs = {row.name: [configured(config, row, seed) for seed in seeds] for row in rows}
+    configs = {row.name: [configure(config, row, seed) for seed in seeds] for row in rows}
     make_all([("corpus", config)], store, parallel)
     judged = store.require("corpus", config).manifest["splits"]
     splits = [name for name in ("dev", "test") if judged.get(name, {}).get("num_judgments")]
@@ -160,17 +170,14 @@ def compare_rows(
     return compare_sides(sides[0], sides[1], config, store, num_cases)
 
 
-def digest(config: PipelineConfig, rows: Sequence[RowSpec], seeds: Sequence[int], reference: str = "") -> str:
+def digest(
+    config: PipelineConfig, rows: Sequence[RowSpec], seeds: Sequence[int], reference: str = "",
+    configure: Configure = configured,
+) -> str:  # fmt: skip
     """Return the name of the table's folder: a digest of the rows' names, of the keys of their evaluations, and of the
     row that the others are compared with."""
-    keys = [[row.name, [flow.key("evaluate", configured(config, row, seed)) for seed in seeds]] for row in rows]
+    keys = [[row.name, [flow.key("evaluate", configure(config, row, seed)) for seed in seeds]] for row in rows]
     return digest_of([keys, reference])
-
-
-def configured(config: PipelineConfig, row: RowSpec, seed: int) -> PipelineConfig:
-    """Return the configuration of a row with one seed, which measures the row's run."""
-    run = {"evaluate.run": row.run, "evaluate.baseline": ""}
-    return varied(config, {**row.changes, **run, "training.seed": seed})
 
 
 def for_split(split: str, config: PipelineConfig) -> PipelineConfig:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
-from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.artifacts import PARQUET, Artifact, Store
 from rayrank.core.config import DatasetConfig, PipelineConfig, TextConfig
 from rayrank.core.errors import DatasetError
 from rayrank.core.progress import progress, say
@@ -101,7 +101,7 @@ class PassageWriter(PartitionWorker):
         num_passages, found = 0, Counted()
         with (
             self._artifact.create(item["name"]) as stream,
-            pq.ParquetWriter(stream, PASSAGES, compression="zstd") as writer,
+            pq.ParquetWriter(stream, PASSAGES, **PARQUET) as writer,
         ):
             rows: list[Passage] = []
             for row in self._source.passages(Part(*item["part"])):

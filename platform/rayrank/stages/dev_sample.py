@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,16 +19,14 @@ from rayrank.training.data import read_candidates
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-NUM_QUERIES, NUM_CANDIDATES = 200, 20
-"""The default number of queries, and the candidates of each."""
+NUM_CANDIDATES = 20
+"""Candidates of each query."""
 
 MAX_BYTES = 8 << 20
 """The largest total of the documents' texts; further queries are left out."""
 
 CHARACTERS_PER_PIECE = 32
 """Characters of a document that are tokenised for each word piece that is read: a long document is not read whole."""
-
-Rows = list[dict[str, object]]
 
 
 def dev_sample(
@@ -81,7 +79,7 @@ def _chosen_rows(num_queries: int, candidates: Artifact, corpus: Artifact, relev
     return rows.sort_by([("query_id", "ascending"), ("rank", "ascending")])
 
 
-def _by_query(rows: pa.Table) -> Iterator[tuple[str, dict[str, list[object]]]]:
+def _by_query(rows: pa.Table) -> Iterator[tuple[str, dict[str, list[Any]]]]:
     """Yield each query with its best candidates by rank; a relevant one that ranks lower replaces the last."""
     names = rows["query_id"].to_pylist()
     for query_id in dict.fromkeys(names):

@@ -21,7 +21,7 @@ from rayrank.stages.ablation import RowSpec, configured, device_seconds, full_ru
 from rayrank.stages.graph import make_all
 
 TEACHER, SHARED = "teacher", "student_candidates"
-"""The names of the runs that are added: the teacher to the student's runs, the candidates to the teacher's."""
+"""The names of the runs that are added: a teacher's scores, and the candidates that all configurations share."""
 ALONE, TAUGHT = "student without teacher", "student with teacher"
 
 Changes = Mapping[str, Any]
@@ -52,9 +52,14 @@ def run(
     make_all(scored, store, parallel)
     base = _with_teacher(config, teachers, store)
     rows = _rows(base, changes)
-    table = ablation.run(base, store, rows, seeds, parallel, ALONE)
+
+    def configure(of: PipelineConfig, row: RowSpec, seed: int) -> PipelineConfig:
+        # Where the first stage is trained, another seed would find other candidates than the teachers have scored.
+        return _sharing_candidates(configured(of, row, seed), config, store)
+
+    table = ablation.run(base, store, rows, seeds, parallel, ALONE, configure)
     students = {
-        row.name: [(flow.run_node(row.run, each), each) for each in (configured(base, row, seed) for seed in seeds)]
+        row.name: [(flow.run_node(row.run, each), each) for each in (configure(base, row, seed) for seed in seeds)]
         for row in rows
         if row.name in (ALONE, TAUGHT)
     }
@@ -62,12 +67,12 @@ def run(
         _costed(table, teachers, store),
         _parts({"first stage": [candidates], "teacher": scored, **students}, store),
         varied(base, rows[-1].changes),
-        ablation.digest(base, rows, seeds, ALONE),
+        ablation.digest(base, rows, seeds, ALONE, configure),
     )
 
 
-def student_run(config: PipelineConfig) -> str:
-    """Return the run of the model that learns; raise ConfigError if a configuration has no listwise model."""
+def check_student(config: PipelineConfig) -> None:
+    """Raise ConfigError if a configuration has no listwise model to teach, or a teacher already."""
     settings: Any = config.runs
     name = full_run(config)
     if settings[name].model != "listwise":
@@ -83,7 +88,6 @@ def student_run(config: PipelineConfig) -> str:
             f"listwise.teacher={config.listwise.teacher} cannot be used here: jobs.distil trains the teacher; leave it "
             f"empty."
         )
-    return full_run(config)
 
 
 def teacher(config: PipelineConfig, encoder: str, changes: Changes, seed: int) -> PipelineConfig:
@@ -93,12 +97,12 @@ def teacher(config: PipelineConfig, encoder: str, changes: Changes, seed: int) -
 
 
 def _sharing_candidates(found: PipelineConfig, config: PipelineConfig, store: Store) -> PipelineConfig:
-    """Return a teacher's configuration that reads the student's candidates, which must exist.
+    """Return a configuration that reads the candidates of another one, which must exist.
 
-    With the same vocabulary both have the same corpus, so the candidates are the same artifact anyway.
+    With the same vocabulary, and seed if the first stage is trained, they are the same artifact anyway.
     """
     name, settings, kind = flow.run_named(CANDIDATES, config)
-    if not kind.has_scores or flow.key("corpus", found) == flow.key("corpus", config):
+    if not kind.has_scores or flow.key(CANDIDATES, found) == flow.key(CANDIDATES, config):
         return found
     run = {
         **_files([store.require(flow.run_node(name, config), config).url]),
@@ -133,9 +137,9 @@ def teacher_runs(config: PipelineConfig, files: Sequence[Changes]) -> dict[str, 
 
 def _rows(config: PipelineConfig, changes: Changes) -> list[RowSpec]:
     """Return the table's rows; `changes` are settings of the student that has a teacher."""
-    first, student = config.candidates.first_stage, full_run(config)
+    student = full_run(config)
     return [
-        RowSpec(flow.title(first, config), {}, first),
+        RowSpec(flow.title(CANDIDATES, config), {}, CANDIDATES),
         RowSpec(TEACHER, {}, TEACHER),
         RowSpec(ALONE, {}, student),
         RowSpec(TAUGHT, {"listwise.teacher": TEACHER, **changes}, student),

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
-from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.artifacts import PARQUET, Artifact, Store
 from rayrank.core.config import DomainConfig, PipelineConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.core.progress import progress
@@ -113,7 +113,7 @@ class WordCounter(PartitionWorker):
         facts = {"num_word_occurrences": num_running}
         schema = counted.schema.with_metadata({FACTS: json.dumps(facts).encode()})
         with self._artifact.create(item["name"]) as stream:
-            pq.write_table(counted.cast(schema), stream, compression="zstd")
+            pq.write_table(counted.cast(schema), stream, **PARQUET)
         return facts
 
     def _texts(self, item: dict[str, Any]) -> Iterator[list[str]]:

@@ -16,11 +16,11 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import DatasetError
 from rayrank.core.progress import progress
 from rayrank.core.run_kinds import CANDIDATES
-from rayrank.data.pair_set import PairSet, relevant
 from rayrank.models.inference.scorer import Scorer
 from rayrank.models.reranker import Reranker
 from rayrank.runs.fuse import FuseSettings
 from rayrank.runs.interpolate import InterpolateSettings
+from rayrank.runs.reading import dev_pairs
 from rayrank.scores.calibration import Calibration, fit
 from rayrank.scores.fusion import FUSION, Fusion
 from rayrank.scores.precision import PrecisionTable, precision_table
@@ -52,7 +52,7 @@ class Scored(NamedTuple):
 
     logits: NDArray[np.float32]
     labels: NDArray[np.bool_]
-    query_ids: NDArray[np.int64]
+    query_ids: NDArray[np.integer]
 
 
 def make_checks(
@@ -69,7 +69,7 @@ def make_checks(
         return ExportChecks("No calibration: the dataset has no dev split.", golden)
     try:
         run = store.find(flow.run_node(name, config), config)
-        scored = _scored_by_run(run, config, store) if run else _scored_sample(inputs, model)
+        scored = Scored(*dev_pairs(run, config, store)) if run else _scored_sample(inputs, model)
         calibration = fit(*scored)
     except DatasetError as error:
         return ExportChecks(str(error), golden)
@@ -103,18 +103,7 @@ def fusion_with(name: str, config: PipelineConfig, store: Store) -> Fusion | Non
 
 def calibrate_on_run(run: Artifact, config: PipelineConfig, store: Store) -> Calibration:
     """Fit the calibration to a run's scores of all dev candidates."""
-    return fit(*_scored_by_run(run, config, store))
-
-
-def _scored_by_run(run: Artifact, config: PipelineConfig, store: Store) -> Scored:
-    """Return a run's scores of all dev candidates."""
-    judgments = store.require("corpus", config).read_table("judgments.parquet")
-    judgments = relevant(judgments.filter(pc.equal(judgments["split"], "dev")), config.dataset.relevant_from)
-    rows = pa.concat_tables(read_candidates(run, "dev"))
-    # Queries without a relevant judgment are left out: all their candidates would count as irrelevant.
-    rows = rows.filter(pc.is_in(rows["query_id"], value_set=pc.unique(judgments["query_id"])))
-    query_ids = rows["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
-    return Scored(rows["score"].to_numpy(), PairSet(judgments).marks(rows), query_ids)
+    return fit(*dev_pairs(run, config, store))
 
 
 def _scored_sample(inputs: Inputs, model: Reranker) -> Scored:

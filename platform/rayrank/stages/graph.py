@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import ray
 
 from rayrank.cluster.connection import start_ray
+from rayrank.cluster.every_node import check_shared
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
@@ -41,6 +42,7 @@ def make_all(wanted: Sequence[tuple[str, PipelineConfig]], store: Store, paralle
     if not missing:
         return
     start_ray()
+    check_shared(store.root)
     running: dict[Any, Wanted] = {}
     with progress("artifacts", len(missing), "made") as advance:
         while missing or running:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.fs
@@ -153,8 +153,17 @@ def _facts(state: dict[str, Any], scaling: ray.train.ScalingConfig) -> dict[str,
     }
 
 
-def scale(resources: ResourcesConfig) -> ray.train.ScalingConfig:
-    """Return the number of workers and their size: one per GPU if the cluster has any, else one with a node's cores."""
+class TrainingSize(NamedTuple):
+    """The workers of a training, what each of them reserves, and how many such workers the cluster has room for."""
+
+    workers: int
+    cpus: int
+    gpus: float
+    room: int
+
+
+def training_size(resources: ResourcesConfig) -> TrainingSize:
+    """Return the workers of a training: one per GPU if the cluster has any, else one with a node's cores."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     num_gpus = sum(node.get("GPU", 0) for node in nodes)
     gpus = resources.train_gpus if resources.train_gpus is not None else min(1.0, num_gpus)
@@ -162,7 +171,13 @@ def scale(resources: ResourcesConfig) -> ray.train.ScalingConfig:
     cores = [int(node.get("CPU", 0)) for node in nodes]
     cpus = resources.train_cpus or (1 if gpus else max(1, min(max(cores), sum(cores) // workers)))
     room = [min(node.get("CPU", 0) // cpus, node.get("GPU", 0) / gpus if gpus else workers) for node in nodes]
-    if sum(map(int, room)) < workers:
+    return TrainingSize(workers, cpus, gpus, sum(map(int, room)))
+
+
+def scale(resources: ResourcesConfig) -> ray.train.ScalingConfig:
+    """Return the workers of a training as Ray Train takes them; raises ConfigError if this machine is too small."""
+    workers, cpus, gpus, room = training_size(resources)
+    if room < workers:
         _report_no_room(workers, cpus, gpus)
     size = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
     return ray.train.ScalingConfig(num_workers=workers, use_gpu=gpus > 0, resources_per_worker=size)

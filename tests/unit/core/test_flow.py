@@ -175,6 +175,8 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "listwise.teacher_loss": ("margin_mse", NOTHING),  # without a teacher nothing depends on how it teaches
     "listwise.teacher_weight": ("0.1", NOTHING),
     "listwise.temperature": ("3", NOTHING),
+    "listwise.negatives_from": ("pointwise", LISTWISE),
+    "listwise.negative_ranks": ("[2, 9]", LISTWISE),
     "sdnet.dropout": ("0.3", SDNET),
     "sdnet.length": ("80", SDNET),
     "sdnet.layers": ("3", SDNET),
@@ -283,6 +285,12 @@ def test_how_a_teacher_teaches_is_in_the_key_of_its_student(key: str) -> None:
     assert changed(build("demo", assignments=taught), build("demo", assignments=[*taught, f"listwise.{key}"])) == (
         LISTWISE
     )
+
+
+@pytest.mark.parametrize(("setting", "reads"), [("noise.margin=1", True), ("noise.relabel=0.9", True), ("", False)])
+def test_lists_read_noise_scores_only_if_a_rule_uses_them(setting: str, reads: bool) -> None:
+    config = build("demo", assignments=["noise.threshold=1", *([setting] if setting else [])])
+    assert ("run:pointwise@train" in flow.inputs("listwise", config)) == reads
 
 
 def test_a_student_reads_its_teachers_scores_of_the_training_queries() -> None:

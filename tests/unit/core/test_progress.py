@@ -2,12 +2,15 @@
 
 import io
 import logging
+import os
 import re
+import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from rayrank.core import progress as shown
-from rayrank.core.progress import keep_screen, live, progress, say
+from rayrank.core.progress import LOG_FORMAT, add_place, keep_screen, live, log, progress, say, working_on
 
 
 class Terminal(io.StringIO):
@@ -89,3 +92,25 @@ def test_a_live_table_is_drawn_on_a_terminal_and_nowhere_else(
         advance(10)
     assert "a table" in terminal.getvalue()
     assert "index: 10 passages" in terminal.getvalue()
+
+
+def test_log_lines_name_the_machine_the_node_of_the_flow_and_its_key_in_all_threads() -> None:
+    written = io.StringIO()
+    handler = logging.StreamHandler(written)
+    handler.addFilter(add_place)
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    log.addHandler(handler)
+    try:
+        with working_on("run:bm25", "abc"):
+            with working_on("index", "def"), ThreadPoolExecutor(1) as pool:
+                pool.submit(log.warning, "one").result()
+            log.warning("two")
+        log.warning("three")
+    finally:
+        log.removeHandler(handler)
+    place = f"WARNING {socket.gethostname()}:{os.getpid()}"
+    assert [line[line.index(place) + len(place) + 1 :] for line in written.getvalue().splitlines()] == [
+        "[index def] rayrank one",
+        "[run:bm25 abc] rayrank two",
+        "[-] rayrank three",
+    ]

@@ -80,7 +80,7 @@ def test_the_overview_needs_no_package_that_is_slow_to_import() -> None:
 def test_a_setting_of_the_endpoint_without_a_value_is_refused() -> None:
     finished = rayrank("serve", "--model", "models/new", "scaling.max")
     assert finished.returncode == 2
-    assert "'scaling.max' is not a setting: write KEY=VALUE" in finished.stderr
+    assert "write KEY=VALUE, as in scaling.max=4" in finished.stderr
 
 
 def test_bash_completes_commands_and_their_options(completing: Path) -> None:

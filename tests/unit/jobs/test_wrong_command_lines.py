@@ -6,9 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from rayrank.core.presets import DEMO_ENCODER
+
 WRONG = [
     (job, ["--preset", "huge"], "--preset huge does not exist")
-    for job in ("jobs.run_pipeline", "jobs.evaluate", "jobs.export", "jobs.promote", "jobs.ablate", "tune.sweep")
+    for job in (
+        "jobs.run_pipeline",
+        "jobs.evaluate",
+        "jobs.export",
+        "jobs.promote",
+        "jobs.ablate",
+        "jobs.report",
+        "tune.sweep",
+    )
 ] + [
     ("jobs.run_pipeline", ["--set", "candidates.dept=3"], "did you mean candidates.depth"),
     ("jobs.run_pipeline", ["--config", "none.yaml"], "--config none.yaml cannot be read"),
@@ -17,6 +27,7 @@ WRONG = [
     ("jobs.export", ["--set", "encoder.name=./none"], "encoder.name=./none cannot be found"),
     ("jobs.evaluate", ["--run", "none.trec"], "The run none.trec cannot be read"),
     ("jobs.export", ["--output", "."], "--output . "),
+    ("jobs.export", ["--dev-queries", "-1"], "--dev-queries -1 cannot be used: it must be at least 0."),
     ("jobs.promote", [], "Name the new model with --model DIR"),
     ("jobs.promote", ["--model", "m", "--judgments", "qrels"], "name them with --queries FILE"),
     ("jobs.promote", ["--model", "m", "--to", "none.yaml"], "none.yaml"),
@@ -26,6 +37,12 @@ WRONG = [
     ("jobs.ablate", ["--compare", "BM25", "lunch"], "--compare lunch is not a row of the table"),
     ("jobs.ablate", ["--compare", "BM25", "BM25"], "names the row BM25 twice"),
     ("jobs.ablate", ["--row", "late: strm.first_laye=2"], "did you mean strm.first_layer"),
+    ("jobs.distil", ["--teacher", "./none"], "=./none cannot be found"),
+    ("jobs.distil", ["--teacher", DEMO_ENCODER, "--teacher-set", "listwise.lrr=1"], "did you mean listwise.lr"),
+    ("jobs.distil", ["--teacher", DEMO_ENCODER, "--teacher-set", "candidates.depth=9"], "scores the student's cand"),
+    ("jobs.distil", ["--teacher", DEMO_ENCODER, "--student-set", "noise.run=lunch"], "noise.run=lunch cannot be used"),
+    ("jobs.distil", ["--teacher", DEMO_ENCODER, "--student-set", "dataset.holdout=0"], "cannot change dataset.holdout"),
+    ("jobs.distil", ["--teacher", DEMO_ENCODER, "--teacher-seeds", "0"], "--teacher-seeds 0 cannot be used"),
     ("jobs.compare", ["--run", "bm25", "--baseline", "candidates"], "--run and --baseline are both bm25"),
     ("jobs.cut_words", ["--run", "bm25"], "--run bm25 cannot be used: no model ranks it"),
     ("jobs.cut_words", ["--top", "0"], "--top 0 cannot be used: it must be at least 1"),

@@ -182,3 +182,26 @@ def test_weights_that_do_not_fit_the_runs_are_one_sentence(of: str, weight: str,
     with pytest.raises(ConfigError) as caught:
         build("demo", assignments=[f"runs.fused.of={of}", f"runs.fused.weight={weight}"])
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize("combined", ["{kind: interpolate, of: [pointwise, candidates], weight: [0.25, 0.75]}", "RRF"])
+def test_a_combiner_of_rankers_scores_the_training_candidates_for_a_student(tmp_path: Path, combined: str) -> None:
+    run = combined.replace("RRF", "{kind: rrf, of: [pointwise, candidates]}")
+    config = build("demo", assignments=[f"runs.both={run}", "listwise.teacher=both", "runs.fused.of=[pointwise, bm25]"])
+    store = storage(tmp_path, config, ["train", "dev"])
+    ranker = store.artifact("run:pointwise@train", config)
+    held_out = store.require(model_run(config), config)
+    ranker.write_table("train/part-00000.parquet", held_out.read_table("train/part-00000-0000.parquet"))
+    store.finish(ranker, config, time.monotonic(), {}, "run:pointwise@train")
+
+    made = make(flow.inputs("listwise", config)[-1], config, store)
+
+    assert made.names("dev") == []
+    found = made.read_table("train/part-00000.parquet")
+    assert found.num_rows == NUM_QUERIES * DEPTH
+    tables = [store.require(node, config) for node in ("run:pointwise@train", "run:bm25")]
+    read = [table.read_table(table.names("train")[0]) for table in tables]
+    if combined != "RRF":
+        assert found.equals(Interpolation(read).run((0.25, 0.75)))
+    best = {row["query_id"]: row["passage_id"] for row in found.to_pylist() if row["rank"] == 1}
+    assert len(best) == NUM_QUERIES

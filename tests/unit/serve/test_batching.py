@@ -352,3 +352,61 @@ def test_a_second_batch_is_started_early_only_if_it_is_full(waiting: int, in_fli
     finally:
         may_end.set()
         batcher.close()
+
+
+def test_a_batch_that_takes_much_longer_than_usual_means_a_stuck_scorer() -> None:
+    scorer = Scorer(seconds=0.01)
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        assert not batcher.is_stuck(0.05)
+        await batcher(pairs_of("usual", 10), [10] * 10)
+        assert not batcher.is_stuck(0.05)
+        scorer.may_go.clear()
+        waiting = asyncio.create_task(batcher(pairs_of("stuck", 1), [10]))
+        await asyncio.sleep(0.03)
+        assert not batcher.is_stuck(0.05)
+        await asyncio.sleep(0.03)
+        assert batcher.is_stuck(0.05)
+        scorer.may_go.set()
+        await waiting
+        assert not batcher.is_stuck(0.05)
+
+    run(scorer, work)
+
+
+def test_slow_batches_of_a_slow_scorer_are_not_stuck() -> None:
+    scorer = Scorer(seconds=0.1)
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        for name in ("first", "second"):
+            asked = asyncio.create_task(batcher(pairs_of(name, 10), [10] * 10))
+            await asyncio.sleep(0.08)
+            assert not batcher.is_stuck(0.03)
+            await asked
+
+    run(scorer, work)
+
+
+def test_a_request_that_would_wait_too_long_is_refused_unless_it_has_a_deadline_or_passes_the_others() -> None:
+    scorer = Scorer(seconds=0.1)
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        # 100 tokens in 0.1 s: the queued request of 1,000 tokens needs a second.
+        await batcher(pairs_of("measured", 10), [10] * 10)
+        scorer.may_go.clear()
+        queued = [asyncio.create_task(batcher(pairs_of(name, 100), [10] * 100)) for name in ("first", "second")]
+        await asyncio.sleep(0.05)
+        with pytest.raises(Overloaded) as refusal:
+            await batcher(pairs_of("too late", 200), [10] * 200)
+        assert 0 < refusal.value.retry_after < 3
+        with pytest.raises(Overloaded):
+            await batcher(pairs_of("has waited outside", 90), [10] * 90, waited=1.2)
+        short = asyncio.create_task(batcher(pairs_of("short", 1), [10]))
+        hurried = asyncio.create_task(batcher(pairs_of("hurried", 200), [10] * 200, time.monotonic() + 0.1))
+        assert (await hurried).scores == [None] * 200
+        scorer.seconds = 0.0
+        scorer.may_go.set()
+        assert (await short).scores == [0]
+        assert [len((await each).scores) for each in queued] == [100, 100]
+
+    run(scorer, work, longest_wait=1.5)

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from rayrank.core.errors import ConfigError
-from rayrank.serve.config import api_keys, read
+from rayrank.serve.config import read
 
 EXAMPLE = Path(__file__).parents[3] / "serve/config.yaml"
 
@@ -52,26 +52,6 @@ def test_relative_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_wrong_setting_gives_one_sentence_that_names_it(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         read(arguments)
-
-
-def test_keys_are_read_from_the_file_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "keys"
-    file.write_text("one\n\n two \n")
-    monkeypatch.setenv("RAYRANK_API_KEYS", "three,one")
-    assert set(api_keys(read({"model": "m", "keys_file": str(file)}))) == {"one", "two", "three"}
-
-    monkeypatch.delenv("RAYRANK_API_KEYS")
-    assert api_keys(read({"model": "m"})) == ()
-
-
-def test_a_keys_file_without_keys_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RAYRANK_API_KEYS", raising=False)
-    (tmp_path / "empty").write_text("\n")
-
-    with pytest.raises(ConfigError, match=r"keys_file=.*/empty has no keys: write one per line"):
-        api_keys(read({"model": "m", "keys_file": str(tmp_path / "empty")}))
-    with pytest.raises(ConfigError, match=r"keys_file=.*/none cannot be read: No such file"):
-        api_keys(read({"model": "m", "keys_file": str(tmp_path / "none")}))
 
 
 def test_the_example_configuration_is_valid() -> None:

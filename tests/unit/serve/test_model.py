@@ -24,6 +24,7 @@ from rayrank.models.inference.scorer import Scorer
 from rayrank.models.reranker import Reranker
 from rayrank.scores.calibration import fit
 from rayrank.scores.precision import Level, PrecisionTable
+from rayrank.serve import model as served_model
 from rayrank.serve.config import read
 from rayrank.serve.model import MAX_EXPLANATIONS, ServedModel
 from rayrank.serve.order import ranked
@@ -231,8 +232,8 @@ def test_with_a_deadline_the_best_passages_of_the_first_stage_are_scored_first(t
 
 
 def test_a_deadline_includes_tokenising(shared: ServedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = shared._inputs
-    monkeypatch.setattr(shared, "_inputs", lambda ask: (time.sleep(1.0), slow(ask))[1])
+    slow = shared.reader._inputs
+    monkeypatch.setattr(shared.reader, "_inputs", lambda *given: (time.sleep(1.0), slow(*given))[1])
     began = time.monotonic()
 
     (answer,) = asked(shared, Ask("what is a bogue", PASSAGES, deadline_ms=50))
@@ -309,8 +310,8 @@ def test_a_full_queue_refuses_requests(types: Path) -> None:
 
 def test_requests_that_wait_to_be_tokenised_fill_the_queue(types: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = opened(types, **{"batching.queued_pairs": "50"})
-    may_go, inputs = threading.Event(), model._inputs
-    monkeypatch.setattr(model, "_inputs", lambda ask: (may_go.wait(), inputs(ask))[1])
+    may_go, inputs = threading.Event(), model.reader._inputs
+    monkeypatch.setattr(model.reader, "_inputs", lambda *given: (may_go.wait(), inputs(*given))[1])
     many = Ask("what", ["fish"] * 60, "location")
 
     async def work() -> None:
@@ -324,6 +325,49 @@ def test_requests_that_wait_to_be_tokenised_fill_the_queue(types: Path, monkeypa
             may_go.set()
         assert len((await first).order) == 60
         assert len((await model.rerank(many)).order) == 60
+
+    asyncio.run(work())
+    asyncio.run(model.close())
+
+
+def test_a_short_request_is_tokenised_between_the_slices_of_a_long_one(
+    types: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = opened(types, **{"batching.tokenisers": "1"})
+    tokenised, pieces = [], model.reader._pieces
+    monkeypatch.setattr(model.reader, "_pieces", lambda texts: (tokenised.append(texts[0]), pieces(texts))[1])
+    long, short = ["fish " * 2000] * 50, ["bogue"]
+
+    answers = asked(model, Ask("what", long, "location"), Ask("what", short, "location"))
+    asyncio.run(model.close())
+
+    assert [len(answer.order) for answer in answers] == [50, 1]
+    assert tokenised.count(long[0]) == 10
+    assert tokenised.index("bogue") < 2
+
+
+def test_a_model_whose_scorer_is_stuck_is_not_ready_and_fails_its_check(
+    types: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served_model, "PROBE_S", 0.1)
+    model = opened(types, **{"batching.stuck_s": "0.1"})
+    may_go, start = threading.Event(), model._batcher._start_batch
+    monkeypatch.setattr(model._batcher, "_start_batch", lambda pairs: (may_go.wait(), start(pairs))[1])
+
+    async def work() -> None:
+        may_go.set()
+        assert await model.ready()
+        model.check()
+        may_go.clear()
+        waiting = asyncio.create_task(model.rerank(Ask("what", ["fish"], "location")))
+        await asyncio.sleep(1.0)
+        assert not await model.ready()
+        with pytest.raises(RuntimeError, match="its scorer is stuck in a batch"):
+            model.check()
+        may_go.set()
+        assert len((await waiting).order) == 1
+        assert await model.ready()
+        model.check()
 
     asyncio.run(work())
     asyncio.run(model.close())

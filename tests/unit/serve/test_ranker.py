@@ -1,6 +1,9 @@
 """A replica changes its model without losing a request; wrong settings are found before anything is started."""
 
 import asyncio
+import hashlib
+import socket
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,11 @@ from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesCo
 from rayrank.core.errors import ConfigError
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
-from rayrank.serve.app import Ranker, _ranker, build
+from rayrank.serve import app
+from rayrank.serve.app import _ranker, build
 from rayrank.serve.config import ServeConfig
 from rayrank.serve.records import Answer, Ask
+from rayrank.serve.replicas import Ranker
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.words import word_table
 
@@ -83,6 +88,70 @@ def test_a_replica_gets_every_setting_of_the_model(settings: dict[str, Any]) -> 
 
     for name in ("model", "batching", *settings):
         assert getattr(found, name) == getattr(config, name)
+
+
+def test_equal_settings_load_nothing_and_a_model_that_cannot_be_loaded_leaves_the_old_one(
+    folders: list[Path], tmp_path: Path
+) -> None:
+    async def work() -> None:
+        ranker = Ranker()
+        await ranker.reconfigure({"model": str(folders[0]), "name": "old"})
+        model = ranker.model
+        await ranker.reconfigure({"model": str(folders[0]), "name": "old"})
+        assert ranker.model is model
+
+        await ranker.reconfigure({"model": str(tmp_path), "name": "new"})
+        assert ranker.model is model
+        ranker.check_health()
+        assert f"{tmp_path} is no exported model" in ((await ranker.info()).load_error or "")
+        answer = await ranker.rerank(ASK)
+        assert isinstance(answer, Answer)
+        assert answer.model == "old"
+
+        await ranker.reconfigure({"model": str(folders[0]), "name": "old"})
+        assert (await ranker.info()).load_error is None
+        await model.close()
+
+    asyncio.run(work())
+
+
+def test_a_replica_whose_first_model_cannot_be_loaded_does_not_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no exported model"):
+        asyncio.run(Ranker().reconfigure({"model": str(tmp_path), "name": "new"}))
+
+
+def test_settings_that_ray_shows_hold_no_key(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYRANK_API_KEYS", "a-secret-key")
+    app = build({"model": str(folders[0])})
+
+    deployment = app._bound_deployment
+    shown = f"{deployment.user_config} {deployment.ray_actor_options} {deployment.init_args}"
+    assert hashlib.sha256(b"a-secret-key").hexdigest() in shown
+    assert "a-secret-key" not in shown
+
+
+@pytest.mark.parametrize(
+    ("command", "running", "is_refused"),
+    [
+        (["serve", "run", "serve.app:build"], None, True),
+        (["serve", "run", "serve.app:build"], "127.0.0.1:6379", False),
+        (["serve", "run", "-a", "127.0.0.1:6379", "serve.app:build"], None, False),
+        (["python", "run"], None, False),
+    ],
+)
+def test_serve_run_is_refused_beside_another_server_unless_it_joins_that_one(
+    folders: list[Path], monkeypatch: pytest.MonkeyPatch, command: list[str], running: str | None, is_refused: bool
+) -> None:
+    monkeypatch.setattr(sys, "argv", command)
+    monkeypatch.setattr(app, "canonicalize_bootstrap_address", lambda address: running)
+    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setattr(app, "SERVE_RUN_PORT", port)
+        if is_refused:
+            with pytest.raises(click.ClickException, match=rf"^port={port} is taken: another server listens"):
+                build({"model": str(folders[0])})
+        else:
+            build({"model": str(folders[0])})
 
 
 def test_a_folder_without_a_model_is_refused_before_anything_is_started(tmp_path: Path) -> None:

@@ -71,6 +71,9 @@ class WordScorer:
         special = [Piece(101, "[CLS]", True)] if with_special else []
         return [special + [Piece(7, text, False, 0, len(text))] for text in texts]
 
+    async def ready(self) -> None:
+        pass
+
     async def search(self, query: str, depth: int) -> list[Hit]:
         if query == "nothing":
             return []

@@ -192,3 +192,19 @@ def test_pages_of_other_origins_may_call_only_if_the_setting_names_them(start: S
     assert answer.headers["access-control-allow-origin"] == "https://shop.example"
     other = requests.options(f"{opened}/v1/rerank", headers={**asked, "origin": "https://evil.example"}, timeout=10)
     assert "access-control-allow-origin" not in other.headers
+
+
+def test_the_setting_writes_the_access_log_to_standard_output(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, start: Start
+) -> None:
+    for name, value in (("handlers", []), ("propagate", True), ("level", logging.NOTSET)):
+        monkeypatch.setattr(access.log, name, value)
+    url = start(ServeConfig(name="words", http=HttpConfig(access_log=True)))
+    # The second server of the same process must not write each line twice.
+    start(ServeConfig(name="words", http=HttpConfig(access_log=True)))
+    requests.get(f"{url}/health", timeout=10)
+    written, limit = "", time.monotonic() + 10
+    while not written and time.monotonic() < limit:
+        time.sleep(0.01)
+        written += capsys.readouterr().out
+    assert [json.loads(line)["path"] for line in written.splitlines()] == ["/health"]

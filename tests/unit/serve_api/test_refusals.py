@@ -14,7 +14,7 @@ import requests
 from rayrank.core.errors import ConfigError
 from rayrank.serve import limits
 from rayrank.serve.api import create_api
-from rayrank.serve.config import ServeConfig
+from rayrank.serve.config import LimitsConfig, ServeConfig
 from rayrank.serve.records import Backend, Info, Overloaded, Unready
 
 JSON = {"content-type": "application/json"}
@@ -61,7 +61,7 @@ def test_failures_of_the_model_have_the_error_format_of_the_api(
         kinds = {429: "Overloaded", 500: "Backend", 503: "Unhealthy"}
         assert answer.json()["error_type"] == kinds[status]
     assert "secret" not in answer.text
-    assert answer.headers.get("retry-after") == ("3" if status == 429 else None)
+    assert answer.headers.get("retry-after") == {429: "3", 503: "5"}.get(status)
 
 
 @pytest.mark.parametrize(("route", "status"), [(TEI, 413), (V1, 422), (V2, 422), (SCORE, 422)])
@@ -105,34 +105,6 @@ def test_a_wrong_field_is_named(api: str, body: str, field: str) -> None:
     assert answer.status_code == 422, answer.text
     assert answer.json()["error"]["param"] == field
     assert field in said(answer, V1)
-
-
-@pytest.mark.parametrize(
-    ("field", "message"),
-    [
-        ({"query": None}, "query is null: send a text."),
-        ({"query": ""}, "query is an empty text: send at least 1 character."),
-        ({"documents": "a"}, "documents is a text: send a list."),
-        ({"documents": []}, "documents has 0 entries: send at least 1."),
-        ({"documents": ["a", 3]}, "documents.1 is 3: send a text."),
-        ({"top_n": "2"}, "top_n is a text: send a whole number."),
-        ({"top_n": 1.5}, "top_n is 1.5: send a whole number."),
-        ({"top_n": -1}, "top_n is -1, which is too small: send at least 0."),
-        ({"first_stage_weight": 2}, "first_stage_weight is 2, which is too large: send at most 1."),
-        ({"raw_scores": "yes"}, "raw_scores is a text: send true or false."),
-        ({"deadline_ms": [1]}, "deadline_ms is a list: send a number."),
-    ],
-)  # fmt: skip
-def test_messages_name_the_field_its_value_and_the_fix(api: str, field: dict[str, Any], message: str) -> None:
-    answer = requests.post(api + V2, json={"query": "q", "documents": ["a"] * 5, **field}, timeout=10)
-    assert answer.json()["message"] == message
-
-
-def test_messages_about_the_body_and_choices_name_the_fix(api: str) -> None:
-    assert said(post(api + V2, b"[]"), V2) == "The body is a list: send an object."
-    assert said(post(api + V2, b'{"query": "q"}'), V2) == "documents is missing: send it, as /docs describes it."
-    wrong = b'{"query": "q", "texts": ["a"], "truncation_direction": "up"}'
-    assert said(post(api + TEI, wrong), TEI).startswith('truncation_direction is "up", which is unknown: send ')
 
 
 @pytest.mark.parametrize(
@@ -180,6 +152,24 @@ def test_a_body_over_the_limit_is_refused_while_it_is_read(api: str, route: str,
     answer = requests.post(api + route, data=pieces if chunked else body, headers=JSON, timeout=10)
     assert answer.status_code == 413
     assert "20000 bytes" in said(answer, route)
+
+
+def test_bodies_that_wait_have_room_for_a_number_of_bytes_in_all(start: Callable[..., str]) -> None:
+    limits = LimitsConfig(body_bytes=20_000, waiting_bytes=30_000)
+    place = urlsplit(start(ServeConfig(name="words", limits=limits)))
+    head = b"POST /v2/rerank HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 19000\r\n\r\n"
+    body = ask("q", V2, ["x" * 15_000])
+    assert post(place.geturl() + V2, body).status_code == 200
+    with socket.create_connection((place.hostname, place.port), timeout=10) as client:
+        client.sendall(head + b" " * 18_000)
+        refused = None
+        while refused is None or refused.status_code == 200:
+            refused = post(place.geturl() + V2, body)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "2")
+    # The room of a client that has left is free again.
+    while (answer := post(place.geturl() + V2, body)).status_code == 429:
+        pass
+    assert answer.status_code == 200
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
@@ -295,16 +285,18 @@ def test_a_busy_model_is_ready(scorer: Backend, api: str, monkeypatch: pytest.Mo
         raise Overloaded(1.0)
 
     monkeypatch.setattr(scorer, "info", busy)
+    monkeypatch.setattr(scorer, "ready", busy)
 
     assert requests.get(f"{api}/ready", timeout=10).status_code == 200
     assert requests.get(f"{api}/info", timeout=10).status_code == 429
 
 
 def test_without_a_model_the_server_is_not_ready(scorer: Backend, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def gone() -> Info:
+    async def gone() -> None:
         raise Unready
 
-    monkeypatch.setattr(scorer, "info", gone)
+    monkeypatch.setattr(scorer, "ready", gone)
 
     for path in ("ready", "health"):
-        assert requests.get(f"{api}/{path}", timeout=10).status_code == 503
+        answer = requests.get(f"{api}/{path}", timeout=10)
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")

@@ -121,9 +121,9 @@ def test_training_scoring_serving_and_explaining_read_the_same_ids(
 
     assert trained(exported, queries, passages, types) == scored
     for (query, passage, kind), expected in zip(rows, scored, strict=True):
-        inputs = served._inputs(Ask(query, [passage], kind))
+        inputs = served.reader.read_at_once(Ask(query, [passage], kind))
         ((prefix, piece_ids),) = inputs.pairs
-        assert batch_of(served._texts([prefix], [piece_ids])) == [expected]
+        assert batch_of(served.reader.texts([prefix], [piece_ids])) == [expected]
         assert inputs.lengths == [len(expected.ids)] <= [LENGTH]
         try:
             explained, texts, cut = explain._read(exported, query, passage, kind)
@@ -146,4 +146,4 @@ def test_an_overlong_type_leaves_room_for_the_query_and_four_pieces_of_the_passa
     assert pieces == ["[CLS]", *["number"] * 12, *"[SEP] what is a fish [SEP] fish fish fish fish [SEP]".split()]
     assert trained(exported, [query], [passage], [kind]) == [scored]
     assert batch_of(explain._read(exported, query, passage, kind)[1]) == [scored]
-    assert served._inputs(Ask(query, [passage], kind)).lengths == [LENGTH]
+    assert served.reader.read_at_once(Ask(query, [passage], kind)).lengths == [LENGTH]

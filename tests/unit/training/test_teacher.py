@@ -102,6 +102,12 @@ def test_a_teacher_without_scores_of_training_queries_is_an_error(inputs: Inputs
     [
         (["listwise.teacher=missing"], "listwise.teacher=missing cannot be used: there is no such run"),
         (["listwise.teacher=drbert"], "listwise -> drbert@train -> listwise is a cycle"),
+        (["listwise.negatives_from=provided"], "listwise.negatives_from=provided cannot be used: this run has no sc"),
+        (
+            ["candidates.first_stage=provided", "listwise.negative_ranks=[1, 5]"],
+            "candidates.first_stage=provided cannot be used with listwise.negative_ranks: this run has no scores",
+        ),
+        (["listwise.negative_ranks=[5, 1]"], "the first rank is at least 1, and the last is not before it"),
         (["listwise.teacher=provided"], "listwise.teacher=provided cannot be used: this run has no scores"),
         (
             ["runs.both={kind: interpolate, of: [pointwise, bm25]}", "listwise.teacher=both"],

@@ -19,11 +19,11 @@ from rayrank.training.loop import Log
 from rayrank.training.ray_train import _explained
 from rayrank.tune import results, trial
 from rayrank.tune.execution import own_error, shared_artifacts
-from rayrank.tune.halving import early_stopping, restored_rungs
+from rayrank.tune.halving import Rungs, early_stopping, restored_rungs
 from rayrank.tune.placement import num_workers_that_fit
 from rayrank.tune.search import StudySearch
 from rayrank.tune.spaces import Changes, Space, open_space
-from rayrank.tune.study import FILE, Record, enqueue, open_storage, open_study, records, trial_name
+from rayrank.tune.study import FILE, Record, enqueue, measurements, open_storage, open_study, records, trial_name
 from rayrank.tune.trial import reason
 
 
@@ -167,13 +167,13 @@ def test_a_resumed_trial_continues_its_epochs(folder: Artifact, space: Space) ->
     assert trial.intermediate_values == {1: 0.3, 2: 0.4}
 
 
-def test_measurements_before_a_restart_still_stop_weak_trials(study: Study, space: Space) -> None:
+def test_measurements_before_a_restart_still_stop_weak_trials(study: Study, folder: Artifact, space: Space) -> None:
     for value in (0.40, 0.42, 0.44):
         trial = study.ask()
         space.suggest(trial)
         trial.report(value, 1)
         study.tell(trial, value)
-    rungs = restored_rungs(study, epochs=3)
+    rungs = restored_rungs(folder, epochs=3)
 
     # A resumed trial reports an epoch again, and is not compared with its own earlier report.
     best = study.get_trials()[-1].params
@@ -184,20 +184,44 @@ def test_measurements_before_a_restart_still_stop_weak_trials(study: Study, spac
     assert rungs.may_continue("strong", 2, 0.5)
 
 
-def test_grids_and_sweeps_with_two_objectives_stop_no_trial(study: Study, config: PipelineConfig, space: Space) -> None:
-    assert early_stopping(open_space("n_minus", config), study, 3, cost=False) is None
-    assert early_stopping(space, study, 3, cost=True) is None
+def test_measurements_are_restored_in_the_order_of_time(folder: Artifact, space: Space) -> None:
+    study = open_study(open_storage(folder), cost=False)
+    early, late = study.ask(), study.ask()
+    for one in (early, late):
+        space.suggest(one)
+    made = [(early, 1, 0.3), (late, 1, 0.2), (late, 2, 0.25), (early, 2, 0.4)]
+    for one, epoch, dev in made:
+        one.report(dev, epoch)
+    assert measurements(folder) == [(one.params, epoch, dev) for one, epoch, dev in made]
+
+
+def test_a_trial_that_was_let_through_is_not_stopped_by_those_that_came_later(folder: Artifact, space: Space) -> None:
+    study, rungs = open_study(open_storage(folder), cost=False), Rungs(4)
+    later, first = study.ask(), study.ask()
+    for one in (later, first):
+        space.suggest(one)
+    for one, dev in ((first, 0.2), (later, 0.5)):
+        assert rungs.may_continue(trial_name(one.params), 1, dev)
+        one.report(dev, 1)
+    assert restored_rungs(folder, 4).may_continue(trial_name(first.params), 1, 0.2)
+
+
+def test_grids_and_sweeps_with_two_objectives_stop_no_trial(
+    folder: Artifact, config: PipelineConfig, space: Space
+) -> None:
+    assert early_stopping(open_space("n_minus", config), folder, 3, cost=False) is None
+    assert early_stopping(space, folder, 3, cost=True) is None
 
 
 @pytest.mark.parametrize("key", ["listwise.epochs", "listwise.max_steps"])
 def test_a_sweep_over_the_length_of_the_training_stops_no_trial_and_says_so(
-    key: str, study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    key: str, folder: Artifact, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "space.yaml"
     file.write_text(f"{key}: {{low: 1, high: 4}}")
     space = open_space(str(file), build("demo", assignments=[f"{key}=3"]))
 
-    assert early_stopping(space, study, 3, cost=False) is None
+    assert early_stopping(space, folder, 3, cost=False) is None
     assert f"{key} is swept, so no trial is stopped early" in capsys.readouterr().err
 
 

@@ -75,7 +75,7 @@ def pair_logits(model: nn.Module, inputs: PackedBatch | PairGroups) -> Tensor:
     return torch.cat([model(part) for part in inputs.parts])[inputs.positions]
 
 
-def to_device_of(model: nn.Module, values: Rows) -> Tensor:
+def to_device_of(model: nn.Module, values: NDArray[Any]) -> Tensor:
     """Return an array as a tensor on the model's device."""
     return torch.from_numpy(values).to(next(model.parameters()).device, non_blocking=True)
 

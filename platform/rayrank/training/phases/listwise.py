@@ -7,6 +7,7 @@ model with one output instead of two, or an encoder with a randomly initialised 
 `listwise.head`). Dev metric: `training.metric` of the dev queries' first-stage candidates, ordered by the model.
 """
 
+from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from rayrank.training.data import Inputs
 from rayrank.training.draws import draw, draw_by_weight
 from rayrank.training.layer_rates import with_frozen_parts
 from rayrank.training.list_losses import LOSSES
-from rayrank.training.noise import filtered_candidates, relabelled
+from rayrank.training.noise import relabelled, training_candidates
 from rayrank.training.phases.fine_tuning import (
     FineTuning,
     PairGroups,
@@ -49,7 +50,7 @@ def settings(config: PipelineConfig) -> ListwiseConfig:
 
 def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "Listwise"]:
     """Return the model that a worker starts from and its examples, read from storage."""
-    inputs = _filtered_inputs(config, store)
+    inputs = _chosen_inputs(config, store)
     teacher = teacher_of(config, store, inputs.data)
     phase = Listwise(inputs, config.listwise, config.listwise.seeded(config.training), Measure.of(config), teacher)
     return with_frozen_parts(_first_model(config, store), config.listwise), phase
@@ -66,12 +67,10 @@ def _first_model(config: PipelineConfig, store: Store) -> Reranker:
     return model
 
 
-def _filtered_inputs(config: PipelineConfig, store: Store) -> Inputs:
-    """Return inputs with the noise-filtered candidates to train on and all candidates to measure on."""
-    if not config.noise.reads_scores:  # the filter changes nothing, and there may be no noise artifact
-        return with_dev_queries(join_candidates(config, store), config)
-    added = relabelled(config, store)
-    return with_dev_queries(join_candidates(config, store, filtered_candidates(config, store), added), config)
+def _chosen_inputs(config: PipelineConfig, store: Store) -> Inputs:
+    """Return inputs with the candidates that lists are drawn from, and all candidates of dev to measure on."""
+    train, added = training_candidates(config, store), relabelled(config, store)
+    return with_dev_queries(join_candidates(config, store, train, added), config)
 
 
 class LabelledLists(NamedTuple):
@@ -144,14 +143,14 @@ class Listwise(FineTuning):
     def _taught(self) -> dict[str, float]:
         """Return which shares of the relevant passages and of the negatives the teacher has scored."""
         assert self._teacher
-        chosen = [self.split.queries[index] for index in self.query_indices]
-        shares = {}
-        for name, rows_of in (("positives", self.split.positives.__getitem__), ("negatives", self.split.negatives)):
-            rows = [rows_of(index).astype(np.int64) for index in self.query_indices]
-            queries = np.repeat(chosen, [len(each) for each in rows])
-            scores = self._teacher.scores(queries, np.concatenate(rows))
-            shares[name] = float((~np.isnan(scores)).mean())
-        return shares
+        all_rows, scored = Counter[str](), Counter[str]()
+        for index in self.query_indices:
+            positives, negatives = self.split.positives[index].astype(np.int64), self.split.negatives(index)
+            for name, rows in (("positives", positives), ("negatives", negatives)):
+                scores = self._teacher.scores(np.full(len(rows), self.split.queries[index]), rows)
+                all_rows[name] += len(rows)
+                scored[name] += int((~np.isnan(scores)).sum())
+        return {name: scored[name] / count for name, count in all_rows.items()}
 
 
 def query_list(

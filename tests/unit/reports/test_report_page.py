@@ -1,0 +1,230 @@
+"""The page of a report: every figure is the fact that it names, and nothing is read from elsewhere."""
+
+import json
+import re
+import time
+from html.parser import HTMLParser
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from rayrank.measure.metrics import PerQuery
+from rayrank.measure.significance import compare, mean_interval
+from rayrank.reports.ablation import Procedure, Variant, ablate
+from rayrank.reports.comparison import Case, ComparisonReport, Hit, QueryFacts, most_different, overall, tables
+from rayrank.reports.page.report import PAGE, files
+from rayrank.scores.confidence import confidence
+
+OPTIONS = "--preset demo --dataset demo --storage .rayrank"
+HOSTILE = "</script><script>alert(1)</script> & <b>bold</b>"
+
+
+def evaluation(title: str, values: Any, first: Any = None) -> dict[str, Any]:
+    figures: dict[str, Any] = vars(mean_interval(values, 200, 1)).copy()
+    if first is not None:
+        figures["comparison"] = vars(compare(values, first, "randomisation", 200, 1))
+    metrics = {"MRR@10": figures}
+    about = {"name": title, "title": title, "split": "test", "num_queries": len(values), "num_without_results": 2}
+    return {**about, "metric": "MRR@10", "metrics": metrics}
+
+
+def case(number: int, value: float, baseline: float) -> Case:
+    hits = [Hit(f"p{number}", HOSTILE, True), Hit("p", "another passage " * 60, False)]
+    return Case(f"q{number}", HOSTILE, "person", value, baseline, hits, hits[::-1], hits[0], 1, 2)
+
+
+def comparison(values: Any, first: Any, procedure: Procedure) -> dict[str, Any]:
+    number = np.arange(len(values))
+    known = QueryFacts([("person", "place")[each % 2] for each in number], number % 12 + 1, number % 4, number % 40)
+    gains, losses = (
+        [case(place, values[place], first[place]) for place in places] for places in most_different(values, first, 20)
+    )
+    found = ComparisonReport(
+        "DR-BERT", "BM25", "bm25", {}, "MRR@10", "test", procedure, overall(values, first, procedure),
+        tables(known, values, first, procedure), sorted((values - first).tolist(), reverse=True), gains, losses,
+    ).to_json()  # fmt: skip
+    kept = np.unique(np.linspace(0, len(values) - 1, 2000).astype(int))
+    found["differences"] = [{"query": int(each) + 1, "difference": found["differences"][each]} for each in kept]
+    return found
+
+
+def ablation(values: Any, first: Any) -> dict[str, Any]:
+    runs = {"DR-BERT": values, "- STRM": values, "BM25": first}
+    queries = [str(each) for each in range(len(values))]
+    rows = [Variant(name, {"test": [PerQuery(queries, {"MRR@10": found}, 0)]}, 12.0) for name, found in runs.items()]
+    return ablate(rows, "DR-BERT", procedure=Procedure(resamples=200)).to_json()
+
+
+def phase(name: str, num_steps: int) -> dict[str, Any]:
+    log = [
+        {"step": step, "loss": 1 / step, "lr": 1e-4, "examples_per_s": 50.0, "dev": 0.5 if step == num_steps else None}
+        for step in range(10, num_steps + 1, 10)
+    ]
+    about = {"train_seconds": 12.5, "num_workers": 1, "gpus": 0, "device": "cpu", "lr": 1e-4}
+    return {"name": name, "num_steps": num_steps, "best_step": num_steps, "batch_size": 8, "epochs": 1, "dev": 0.5,
+            "first_stage_dev": 0.4, **about, "settings": {"positives": 1, "negatives": 5}, "log": log}  # fmt: skip
+
+
+def complete(num_queries: int = 60, resamples: int = 200) -> dict[str, Any]:
+    """Return the facts of a storage that has everything."""
+    rng = np.random.default_rng(0)
+    first, values = (1 / rng.integers(1, 11, num_queries) for _ in range(2))
+    scores, relevant = rng.normal(size=4000), rng.random(4000) < 0.3
+    reach = {"out_of_reach": 0.2, "below_top": 0.1, "in_top": 0.3, "first": 0.4}
+    runs = [{"title": name, "shares": reach, "recall": [{"rank": 1, "recall": 0.3}, {"rank": 50, "recall": 0.8}]}
+            for name in ("BM25", "DR-BERT")]  # fmt: skip
+    point = {"threshold": 0.6, "num_removed": 7, "share_removed": 0.1, "mean_negatives_left": 8.5, "precision": 0.5,
+             "recall": 0.25}  # fmt: skip
+    histogram = {"edges": [0.0, 0.5, 1.0], "negatives": [60, 10], "positives": [0, 30], "hidden": [3, 4]}
+    suspicious = {"query": HOSTILE, "probability": "0.91", "rank": "3", "passage": HOSTILE}
+    return {
+        "dataset": HOSTILE, "encoder": "encoder", "created": "2026-01-01T00:00+00:00", "revision": "0" * 40,
+        "corpus": {"num_passages": 1000, "num_queries": 90, "num_judgments": 120,
+                   "splits": {"train": {"num_queries": 30}}},
+        "metric": "MRR@10", "split": "test", "first_stage": "BM25",
+        "evaluations": [evaluation("BM25", first), evaluation("DR-BERT", values, first)],
+        "choice": {"name": "DR-BERT", "finding": "chosen on dev"},
+        "reach": {"num_queries": num_queries, "perfect_ranker": 0.8, "runs": runs},
+        "comparison": comparison(values, first, Procedure(resamples=resamples)),
+        "phases": [phase("pointwise", 200), phase("listwise", 40)],
+        "noise": {"threshold": 0.6, "num_negatives": 70, "at_threshold": point, "hidden": {"base_rate": 0.05},
+                  "grid": [point, {"threshold": 0.9, "share_removed": 0.02}], "histogram": histogram,
+                  "suspicious": [suspicious]},
+        "calibration": {"title": "DR-BERT", **confidence(scores, relevant, np.arange(4000) // 10)},
+        "ablations": [ablation(values, first)],
+        "sweeps": [{"key": "0", "metric": "MRR@10", "settings": ["listwise.lr", "strm.form"], "trials": [
+            {"trial": each, "dev": 0.5 - each / 50, "settings": {"listwise.lr": 10.0**-each, "strm.form": "mask"}}
+            for each in range(1, 6)
+        ]}],
+        "cost": [
+            {"node": "corpus", "artifact": "corpus/0", "seconds": 3.0}
+            | dict.fromkeys(("device_seconds", "pairs_per_second", "device")),
+            {"node": "run:drbert", "artifact": "rerank/0", "seconds": 5.0, "device_seconds": 4.0,
+             "pairs_per_second": 1234.5, "device": "CPU"},
+        ],
+        "findings": ["10,490 candidates"],
+    }  # fmt: skip
+
+
+class Page(HTMLParser):
+    """What a browser reads from a page: its text by element, the figures that name a fact, and what it would fetch."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.figures: list[tuple[str, str]] = []
+        self.fetched: list[str] = []
+        self.scripts: list[tuple[str | None, str]] = []
+        self._path: str | None = None
+        self._script: tuple[str | None] | None = None
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.fetched += [value or "" for name, value in attrs if name in ("src", "srcset", "href", "data", "action")]
+        self._path = found.get("data-path") if tag == "data" else None
+        self._script = (found.get("type"),) if tag == "script" else None
+
+    def handle_data(self, data: str) -> None:
+        if self._path is not None:
+            self.figures.append((self._path, data))
+        if self._script is not None:
+            self.scripts.append((*self._script, data))
+        self._path = self._script = None
+
+
+def at(facts: Any, path: str) -> Any:
+    for part in path.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        facts = facts[int(name)] if isinstance(facts, list) else facts[name]
+    return facts
+
+
+def shown(text: str) -> tuple[float, float]:
+    """Return the number that a text shows and the largest rounding error that its digits allow."""
+    digits = text.replace(",", "").removesuffix("%")
+    scale = 100 if text.endswith("%") else 1
+    decimals = len(digits.partition("e")[0].partition(".")[2])
+    exponent = int(digits.partition("e")[2] or 0)
+    return float(digits) / scale, 0.51 * 10.0 ** (exponent - decimals) / scale
+
+
+def check_figures(html: str, facts: Any) -> int:
+    """Check every figure against the fact that it names; return how many there are."""
+    page = Page(html)
+    for path, text in page.figures:
+        value = at(facts, path)
+        if isinstance(value, str):
+            assert text == value, path
+        elif text.startswith("<"):
+            assert value < float(text[1:]), path
+        else:
+            number, error = shown(text)
+            assert number == pytest.approx(value, abs=error), path
+    return len(page.figures)
+
+
+def test_every_figure_is_the_fact_that_it_names() -> None:
+    facts = complete()
+    html = files(facts, OPTIONS)[PAGE].decode()
+
+    assert check_figures(html, facts) > 200
+    (embedded,) = [text for kind, text in Page(html).scripts if kind == "application/json"]
+    assert json.loads(embedded) == json.loads(json.dumps(facts))
+
+
+def test_points_of_charts_lie_where_their_facts_are() -> None:
+    facts = complete()
+    svg = ElementTree.fromstring(files(facts, OPTIONS)["recall.svg"])
+
+    points = [each.get("d", "") for each in svg.iter("{http://www.w3.org/2000/svg}path") if each.get("class") == "f0"]
+    places = [tuple(map(float, re.findall(r"[\d.]+", point)[:2])) for point in points[1:]]  # the first is the legend's
+    grid = [each.get("d", "") for each in svg.iter("{http://www.w3.org/2000/svg}path") if each.get("class") == "grid"]
+    heights = [float(re.findall(r"[\d.]+", line)[1]) for line in grid if "H" in line]
+    bottom, top = max(heights), min(heights)
+    recall = [point["recall"] for point in facts["reach"]["runs"][0]["recall"]]
+    assert [(bottom - y) / (bottom - top) for _, y in places] == pytest.approx(recall, abs=0.005)
+
+
+def test_a_page_fetches_nothing_and_texts_of_the_corpus_stay_text() -> None:
+    facts = complete()
+    html = files(facts, OPTIONS)[PAGE].decode()
+    page = Page(html)
+
+    assert all(each.startswith("#") or each == "data:," for each in page.fetched)
+    assert "url(" not in html.replace("URL.", "")
+    assert "@import" not in html
+    assert len(page.scripts) == 2
+    assert "<b>bold</b>" not in html
+
+
+def test_the_section_of_a_missing_result_says_what_to_run() -> None:
+    names = ("reach", "comparison", "noise", "calibration", "ablations", "sweeps")
+    facts = complete() | dict.fromkeys(names) | {"evaluations": [], "phases": [], "cost": [], "choice": None}
+    html = files(facts, OPTIONS)[PAGE].decode()
+
+    sections = re.findall(r'<section id="(\w+)">(.*?)</section>', html, re.S)
+    assert len(sections) == 9
+    for name, section in sections:
+        assert re.search(rf"<code>rayrank [a-z-]+ {OPTIONS}", section), name
+
+
+def test_charts_are_images_by_themselves_in_both_themes() -> None:
+    for name, content in files(complete(), OPTIONS).items():
+        if name != PAGE:
+            root = ElementTree.fromstring(content)
+            assert root.get("viewBox", "").startswith("0 0 440 ")
+            assert "prefers-color-scheme:dark" in (root[0].text or "")
+
+
+@pytest.mark.slow
+@pytest.mark.timed
+def test_a_hundred_thousand_queries_make_a_small_page_within_a_minute() -> None:
+    started = time.monotonic()
+    facts = complete(100_000, resamples=500)
+    html = files(facts, OPTIONS)[PAGE]
+
+    assert time.monotonic() - started < 60
+    assert check_figures(html.decode(), facts)
+    assert len(html) < 3_000_000
