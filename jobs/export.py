@@ -10,6 +10,7 @@ from rayrank.jobs.entry import Arguments, check_absolute, parser, run_task
 
 if TYPE_CHECKING:
     from rayrank.models.query_typer import QueryTyper
+    from rayrank.scores.fusion import Fusion
     from rayrank.stages.choice import Choice
     from rayrank.stages.export_checks import ExportChecks
     from rayrank.stages.quantization import Quantized
@@ -45,30 +46,24 @@ def run(
     portable = is_portable(model, tokenizer, config.input)
     quantized = quantize(model, config, store) if config.scorer.backend != "torch" else None
     finding, int8 = (quantized.finding(), quantized.graph) if quantized else ("", None)
-    checks = make_checks(name, model, tokenizer, config, store)
-    fusion = fusion_with(name, config, store)
+    checks, fusion = make_checks(name, model, tokenizer, config, store), fusion_with(name, config, store)
+    typer, dev = _typer(config, store), dev_sample(dev_queries, tokenizer, config, store)
     card = write_card(origin, settings, portable, finding, checks.calibration, checks.precision, fusion)
-    typer = _typer(config, store)
-    dev = dev_sample(dev_queries, tokenizer, config, store)
-    bundle = Bundle(
+    export(output, Bundle(
         model, tokenizer, settings, card, int8, checks.calibration, checks.precision, checks.golden, dev, fusion, typer
-    )  # fmt: skip
-    export(output, bundle)
-    facts = {"model": name, "from": artifact.url, "output": output, "cross_encoder": portable}
+    ))  # fmt: skip
     findings = [
         *([choice.finding()] if choice else []),
         f"{name} of {artifact.url} is in {output}",
         _about_loading(portable, config.input.markers > 0),
         *([finding] if finding else []),
         *_about_types(origin.query_types.get("num_labelled", 0), typer is not None),
-        checks.finding,
-        *([f"thresholds for min_precision: {checks.precision.finding()}"] if checks.precision else []),
-        _about_weight(weight),
+        *_about_scores(checks, weight, fusion),
         _about_dev(len(dev)),
-        *([f"fusion.json fuses {fusion.shares()}, as learned on dev; the endpoint does not use it"] if fusion else []),
     ]
-    facts |= {"first_stage_weight": weight, "num_dev_queries": len(dev)}
-    return {**facts, **_figures(quantized, checks), "findings": findings}
+    facts = {"model": name, "from": artifact.url, "output": output, "cross_encoder": portable}
+    facts |= {"first_stage_weight": weight, "num_dev_queries": len(dev), **_figures(quantized, checks)}
+    return {**facts, "findings": findings}
 
 
 def _typer(config: PipelineConfig, store: Store) -> "QueryTyper | None":
@@ -144,10 +139,18 @@ def _about_loading(portable: bool, has_markers: bool) -> str:
     return f"rayrank.bundle.export.load opens it; CrossEncoder refuses it, since {reason}"
 
 
-def _about_weight(weight: float | None) -> str:
+def _about_scores(checks: "ExportChecks", weight: float | None, fusion: "Fusion | None") -> list[str]:
+    """Return how scores become probabilities and answers, and what they are fused with."""
     if weight is None:
-        return "first_stage_scores of clients are ignored: jobs.evaluate --run fused determines their weight"
-    return f"first_stage_scores of clients have a weight of {weight:g}"
+        about_weight = "first_stage_scores of clients are ignored: jobs.evaluate --run fused determines their weight"
+    else:
+        about_weight = f"first_stage_scores of clients have a weight of {weight:g}"
+    return [
+        checks.finding,
+        *([f"thresholds for min_precision: {checks.precision.finding()}"] if checks.precision else []),
+        about_weight,
+        *([f"fusion.json fuses {fusion.shares()}, as learned on dev; the endpoint does not use it"] if fusion else []),
+    ]
 
 
 def _about_dev(num_queries: int) -> str:
