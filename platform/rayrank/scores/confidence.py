@@ -1,4 +1,4 @@
-"""How often a model is right at a probability: the reliability of calibrated scores, and where to cut to be right."""
+"""How often a model is right at a probability: the reliability of calibrated scores, and thresholds by precision."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from rayrank.scores.calibration import Values, fit_and_apply
+from rayrank.scores.precision import precision_table
 
-TARGETS = (0.8, 0.9, 0.95)
 BINS = 10
 """Bins of the reliability diagram, of equal width."""
 
@@ -16,12 +16,12 @@ BINS = 10
 def confidence(
     scores: NDArray[np.floating], relevant: NDArray[np.bool_], query_ids: NDArray[np.integer]
 ) -> dict[str, Any]:
-    """Return the calibration's errors, the reliability of plain and calibrated scores, and the cuts.
+    """Return the calibration's errors, the reliability of plain and calibrated scores, and the thresholds.
 
     Calibrated probabilities come from curves that were fitted to other queries.
     """
     fitted, calibrated = fit_and_apply(scores, relevant, query_ids)
-    top = _top(scores, query_ids)
+    top, table = _top(scores, query_ids), precision_table(scores, relevant, query_ids, fitted)
     return {
         **fitted.figures(),
         "reliability": {
@@ -30,7 +30,7 @@ def confidence(
         },
         "num_top": len(top),
         "precision_of_all": float(relevant[top].mean()),
-        "cuts": [cut(calibrated[top], relevant[top], target) for target in TARGETS],
+        "thresholds": [{**level.model_dump(), "kept": level.num_queries / table.num_queries} for level in table.levels],
     }
 
 
@@ -47,25 +47,6 @@ def reliability(probabilities: Values, relevant: NDArray[np.bool_]) -> list[dict
         }
         for each in np.flatnonzero(counts)
     ]
-
-
-def cut(probabilities: Values, right: NDArray[np.bool_], target: float) -> dict[str, float | None]:
-    """Return the lowest cut at which the queries above it have a relevant first passage as often as wanted.
-
-    `probabilities` are those of the first passages, one for each query. Without such a cut its figures are None.
-    """
-    order = np.argsort(-probabilities, kind="stable")
-    precision = np.cumsum(right[order]) / np.arange(1, len(order) + 1)
-    # A cut keeps all queries of equal probability.
-    is_last = np.append(np.diff(probabilities[order]) != 0, True)
-    fitting = np.flatnonzero((precision >= target) & is_last)
-    if not len(fitting):
-        return {"target": target, "cut": None, "kept": 0.0, "precision": None}
-    last = fitting[-1]
-    return {
-        "target": target, "cut": float(probabilities[order[last]]), "kept": float((last + 1) / len(order)),
-        "precision": float(precision[last]),
-    }  # fmt: skip
 
 
 def _top(scores: NDArray[np.floating], query_ids: NDArray[np.integer]) -> NDArray[np.int64]:

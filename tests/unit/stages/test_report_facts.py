@@ -166,7 +166,7 @@ def test_the_job_writes_the_page_its_facts_and_its_charts(evaluated: Store, conf
     assert {"runs.svg", "recall.svg", "differences.svg", "listwise-loss.svg", "cost.svg"} <= {
         each.name for each in page.parent.iterdir()
     }
-    assert "python -m jobs.filter_noise --preset demo --dataset demo --storage S" in page.read_text()
+    assert "rayrank filter-noise --preset demo --dataset demo --storage S" in page.read_text()
 
 
 def test_without_evaluations_the_page_says_how_to_make_them(store: Store, config: PipelineConfig) -> None:

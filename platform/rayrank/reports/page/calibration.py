@@ -12,12 +12,12 @@ KINDS = {"isotonic": "An isotonic", "platt": "Platt's"}
 
 
 def section(facts: Facts, command: str) -> Section:
-    """Return the reliability diagram and the table of cuts."""
+    """Return the reliability diagram and the table of thresholds."""
     found = facts["calibration"]
     if not found:
         return missing(NAME, TITLE, "No calibration: it needs a ranker's scores of judged dev queries.", command)
     caption = "Share of relevant candidates among those of a probability; on the dashed line both are equal."
-    return Section(NAME, TITLE, [_about(found), [Chart("reliability", _diagram(found), caption)], _cuts(found)])
+    return Section(NAME, TITLE, [_about(found), [Chart("reliability", _diagram(found), caption)], _thresholds(found)])
 
 
 def _about(found: Facts) -> str:
@@ -41,14 +41,19 @@ def _diagram(found: Facts) -> str:
     return plot.svg()
 
 
-def _cuts(found: Facts) -> str:
-    header = ["to be right", "cut at", "keeps of the queries", "right among them"]
-    lines = [
-        [each["target"].html(".0%"), each["cut"].html(".3f"), each["kept"].html(".1%"), each["precision"].html(".1%")]
-        for each in found["cuts"]
-    ]
+def _thresholds(found: Facts) -> str:
+    header = ["to be right", "probability from", "queries that keep an answer", "right [95% interval]", ""]
+    lines = [_line(each) for each in found["thresholds"]]
     return paragraph(
-        f"Answer only if the first passage's probability is at least the cut; a dash: no cut is right that often on "
-        f"dev. Without a cut, the first passage is "
-        f"relevant for {found['precision_of_all'].html('.1%')} of the {found['num_top'].html(',')} dev queries."
+        f"Keep only passages with at least this probability, and this share of what is left is relevant, measured on "
+        f"queries that did not choose the threshold (the endpoint's field min_precision does it). Without a threshold "
+        f"the first passage is relevant for {found['precision_of_all'].html('.1%')} of the "
+        f"{found['num_top'].html(',')} dev queries."
     ) + table(header, lines)
+
+
+def _line(level: Facts) -> list[str]:
+    if level["logit"].value is None:
+        return [level["wanted"].html(".0%"), "–", "–", "–", escape(level["reason"].value)]
+    right = f"{level['precision'].html('.1%')} [{level['low'].html('.1%')}, {level['high'].html('.1%')}]"
+    return [level["wanted"].html(".0%"), level["probability"].html(".3f"), level["kept"].html(".1%"), right, ""]
