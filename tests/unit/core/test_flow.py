@@ -430,7 +430,7 @@ class Reordered(RunKind):
         ("runs.mine.kind=bm25", "bm25 is no kind of run: choose one of search,"),
         ("runs.mine.kind=no.such:Kind", "no.such:Kind of a run cannot be imported"),
         ("runs.mine.kind=os:path", "os:path is no kind of run"),
-        ("runs.drbert.model=corpus", "cannot have model=corpus: choose one of pointwise, listwise, sdnet"),
+        ("runs.drbert.model=corpus", "cannot have model=corpus: choose one of pointwise, listwise, soup, sdnet"),
         ("runs.drbert.of=bm52", "runs.drbert.of=bm52 cannot be used: there is no such run; the runs are candidates,"),
         ("runs.drbert.of=fused", "drbert -> fused -> drbert is a cycle"),
         ("runs.pointwise.model=listwise", "pointwise@train -> listwise -> pointwise@train is a cycle"),
