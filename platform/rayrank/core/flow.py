@@ -7,7 +7,7 @@ from typing import Any
 
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
-from rayrank.core.nodes import Node, Stage, is_member, stage_of
+from rayrank.core.nodes import Node, Stage, is_member, soup_members, stage_of
 from rayrank.core.run_kinds import CANDIDATES, RunKind, RunSettings, kind_named
 
 RUN, TRAIN = "run:", "@train"
@@ -138,12 +138,7 @@ STAGES: dict[str, Stage] = {
         ignores=("noise.run", "listwise.teacher", "listwise.negatives_from"),
         scores_pairs=True,
     ),
-    "soup": Stage(
-        ("input",),
-        lambda config: tuple(f"listwise@{seed}" for seed in config.listwise.soup),
-        "jobs.run_pipeline --until soup",
-        scores_pairs=True,
-    ),
+    "soup": Stage(("input",), soup_members, "jobs.run_pipeline --until soup", scores_pairs=True),
     "sdnet": Stage(
         ("encoder", "training", "sdnet"),
         lambda config: ("corpus", CANDIDATES),

@@ -12,6 +12,11 @@ _FOLDERS = ("text.tokenizer", "encoder.name", "dense.encoder", "doc2query.model"
 """Settings that may name a local folder; if they do, their section has a fingerprint."""
 
 
+def soup_members(config: PipelineConfig) -> tuple[str, ...]:
+    """Return the nodes whose weights a soup averages."""
+    return tuple(f"listwise@{seed}" for seed in config.listwise.soup)
+
+
 def is_member(name: str) -> bool:
     """Return whether a node is a member of a soup, such as `listwise@14`: the phase with that seed."""
     return re.fullmatch(r"listwise@\d+", name) is not None
