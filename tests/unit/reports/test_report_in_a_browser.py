@@ -8,7 +8,7 @@ import pytest
 
 from rayrank.reports.page.report import files
 
-from .test_report_page import OPTIONS, complete
+from tests.unit.reports.test_report_page import OPTIONS, complete
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is opened by the package playwright")
 Browser = playwright.Browser

@@ -198,6 +198,7 @@ def test_a_body_may_be_compressed_by_gzip(api: str) -> None:
         (ask("q", V2, ["a"]), 400, "not gzip"),
         (gzip.compress(b"{"), 400, "not JSON"),
     ],
+    ids=["bomb", "two members", "incomplete", "plain", "no JSON"],
 )  # fmt: skip
 def test_a_compressed_body_has_the_limits_of_any_other(api: str, body: bytes, status: int, words: str) -> None:
     answer = post(api + V2, body, GZIPPED)
