@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from rayrank.reports.page.report import files
-
 from tests.unit.reports.test_report_page import OPTIONS, complete
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is opened by the package playwright")
