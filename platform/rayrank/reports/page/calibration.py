@@ -42,18 +42,23 @@ def _diagram(found: Facts) -> str:
 
 
 def _thresholds(found: Facts) -> str:
-    header = ["to be right", "probability from", "queries that keep an answer", "right [95% interval]", ""]
+    header = ["to be right", "probability from", "queries that keep an answer", "right [95% interval]"]
     lines = [_line(each) for each in found["thresholds"]]
     return paragraph(
         f"Keep only passages with at least this probability, and this share of what is left is relevant, measured on "
         f"queries that did not choose the threshold (the endpoint's field min_precision does it). Without a threshold "
         f"the first passage is relevant for {found['precision_of_all'].html('.1%')} of the "
         f"{found['num_top'].html(',')} dev queries."
-    ) + table(header, lines)
+    ) + table(header, lines) + "".join(map(_reason, found["thresholds"]))  # fmt: skip
 
 
 def _line(level: Facts) -> list[str]:
     if level["logit"].value is None:
-        return [level["wanted"].html(".0%"), "–", "–", "–", escape(level["reason"].value)]
+        return [level["wanted"].html(".0%"), "–", "–", "–"]
     right = f"{level['precision'].html('.1%')} [{level['low'].html('.1%')}, {level['high'].html('.1%')}]"
-    return [level["wanted"].html(".0%"), level["probability"].html(".3f"), level["kept"].html(".1%"), right, ""]
+    return [level["wanted"].html(".0%"), level["probability"].html(".3f"), level["kept"].html(".1%"), right]
+
+
+def _reason(level: Facts) -> str:
+    reason = level["reason"].value
+    return paragraph(f"No threshold for {level['wanted'].html('.0%')}: {escape(reason)}.") if reason else ""
