@@ -42,8 +42,8 @@ def pins(file: Path) -> dict[str, str]:
 def python_packages(pinned: Mapping[str, str], installed: Mapping[str, str]) -> Iterator[Finding]:
     """Compare this machine's Python and packages with the tested ones; packages of extras may be missing."""
     python = ".".join(map(str, sys.version_info[:3]))
-    if not (3, 11) <= sys.version_info[:2] < (3, 13):
-        yield Finding("problem", f"Python {python} is not supported", "install Python 3.11 or 3.12, then: make install")
+    if not (3, 11) <= sys.version_info[:2] < (3, 14):
+        yield Finding("problem", f"Python {python} is not supported", "install Python 3.11 to 3.13, then: make install")
         return
     other = [name for name in installed if name in pinned and installed[name] != pinned[name]]
     if other:

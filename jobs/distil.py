@@ -18,7 +18,7 @@ from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.jobs.ablate import refuse_shared
-from rayrank.jobs.entry import Arguments, add_repeat_options, parser, run_task, seeds_of
+from rayrank.jobs.entry import Arguments, add_repeat_options, check_seeds, parser, run_task, seeds_of
 
 STUDENT = "student.yaml"
 
@@ -42,6 +42,8 @@ def teachers_of(arguments: Arguments, config: PipelineConfig) -> list[PipelineCo
     if arguments.teacher_seeds < 1:
         raise ConfigError(f"--teacher-seeds {arguments.teacher_seeds} cannot be used: it must be at least 1.")
     changes, _ = changes_of(arguments)
+    if arguments.teacher_seeds > 1:
+        check_seeds("--teacher-seeds", config)
     seeds = [config.training.seed + number for number in range(arguments.teacher_seeds)]
     return [distillation.teacher(config, encoder, changes, seed) for encoder in arguments.teacher for seed in seeds]
 

@@ -100,7 +100,7 @@ def _cluster(config: PipelineConfig, root: str, packages: list[str]) -> Iterator
             yield from checks.node(name, report, driver, nodes[name])
             yield from checks.clock(name, report.clock, asked, time.time())
         else:
-            yield Finding("problem", f"{name} ran no task: {report}", "look at that node's logs, or remove the node")
+            yield Finding("problem", f"{name} did not answer: {report}", "look at that node's logs, or remove the node")
     if root:
         faults = storage_faults(root)
         for name, fault in faults.items():

@@ -57,7 +57,16 @@ def seeds_of(arguments: Arguments, config: PipelineConfig) -> list[int]:
     for name in ("seeds", "parallel"):
         if getattr(arguments, name) < 1:
             raise ConfigError(f"--{name} {getattr(arguments, name)} cannot be used: it must be at least 1.")
+    if arguments.seeds > 1:
+        check_seeds("--seeds", config)
     return [config.training.seed + number for number in range(arguments.seeds)]
+
+
+def check_seeds(option: str, config: PipelineConfig) -> None:
+    """Raise ConfigError if a phase has a seed of its own, with which all trainings of this phase would be the same."""
+    for phase in ("pointwise", "listwise"):
+        if (seed := getattr(config, phase).seed) is not None:
+            raise ConfigError(f"{option} cannot be used with {phase}.seed={seed}: leave this setting out.")
 
 
 def assignment(key: str, value: str) -> str:

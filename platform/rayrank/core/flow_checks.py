@@ -8,6 +8,9 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.run_kinds import CANDIDATES, kind_named
 
+WITHOUT_LOGITS = ("search", "dense", "interpolate", "rrf", "fuse")
+"""Kinds of runs whose scores are no logits of relevance."""
+
 OF_TRAINED_DENSE = ("train_dense", "trained_embeddings")
 """Stages that only runs of kind dense need: without such runs their settings may name runs that do not exist."""
 
@@ -43,6 +46,17 @@ def check(config: PipelineConfig) -> None:
     nodes = [*stages, *(f"{flow.RUN}{name}" for name in config.runs)]
     _check_acyclic(nodes, lambda name: flow.describe(name, config).inputs)
     _check_first_stage(config)
+    _check_markers(config)
+
+
+def _check_markers(config: PipelineConfig) -> None:
+    """Raise ConfigError if new markers would keep their random embeddings."""
+    for phase in ("pointwise", "listwise"):
+        if config.input.markers and getattr(config, phase).freeze_embeddings:
+            raise ConfigError(
+                f"{phase}.freeze_embeddings=true cannot be used with input.markers={config.input.markers}: the new "
+                f"markers would never be learned; set one of the two to its default."
+            )
 
 
 def _of_listwise(config: PipelineConfig) -> dict[str, str]:
@@ -79,10 +93,11 @@ def _check_scores(config: PipelineConfig) -> None:
     """Raise ConfigError if the noise filter or the listwise phase reads scores that it cannot use."""
     of_sdnet = set(flow.rankers(config)).difference(flow.pair_rankers(config))
     needs_probabilities = config.noise.threshold < 1 or config.noise.relabel is not None
-    if needs_probabilities and config.noise.run in of_sdnet:
+    name, noise = config.noise.run, config.runs[config.noise.run]
+    if needs_probabilities and (name in of_sdnet or noise.kind in WITHOUT_LOGITS):
         raise ConfigError(
-            f"noise.run={config.noise.run} cannot be used: SDNet's scores are no probabilities; name another run, or "
-            f"set noise.threshold=1 and no noise.relabel."
+            f"noise.run={name} cannot be used: its scores are no logits, so they are no probabilities; name a run of "
+            f"kind rerank or file, or set noise.threshold=1 and no noise.relabel, and use noise.margin."
         )
     scored = _of_listwise(config)
     if config.listwise.negative_ranks and "listwise.negatives_from" not in scored:

@@ -27,7 +27,7 @@ def stage_of(name: str, config: PipelineConfig) -> tuple[str, PipelineConfig]:
     if not is_member(name):
         return name, config
     stage, _, seed = name.partition("@")
-    # The member with the seed of all phases is the model that there is without a soup.
+    # With training.seed the member has the key of the listwise model itself, so it is not trained twice.
     own = {"seed": None if int(seed) == config.training.seed else int(seed)}
     return stage, config.model_copy(update={"listwise": config.listwise.model_copy(update=own)})
 

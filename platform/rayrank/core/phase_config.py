@@ -102,7 +102,7 @@ class PointwiseConfig(FineTuningConfig):
 
 
 class NoiseConfig(Section):
-    """The noise filter: unjudged candidates that a model finds relevant are left out of the training lists."""
+    """The noise filter: unjudged candidates that a model finds relevant are left out of the lists, or relabelled."""
 
     run: str = Field(
         default="pointwise",

@@ -76,7 +76,7 @@ class RunFile:
     def _read_parquet(self) -> Iterator[Block]:
         with opened(self.path) as stream:
             try:
-                file = pq.ParquetFile(stream)
+                file = pq.ParquetFile(stream, page_checksum_verification=True)
                 names = file.schema_arrow.names
                 if missing := [name for name in ("query_id", "passage_id", "score") if name not in names]:
                     raise DatasetError(f"The run file {self.path} cannot be used: it has no column {missing[0]}.")

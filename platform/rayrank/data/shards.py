@@ -74,11 +74,6 @@ def copy_without(artifact: Artifact, name: str, target: str, rows: list[int]) ->
             start += len(batch)
 
 
-def num_rows(artifact: Artifact, name: str) -> int:
-    """Return how many passages a shard holds."""
-    return artifact.num_rows(name)
-
-
 def present_ids(artifact: Artifact, names: list[str], wanted: set[str]) -> set[str]:
     """Return the wanted passage ids that exist in the corpus."""
     values = pa.array(sorted(wanted), pa.string())

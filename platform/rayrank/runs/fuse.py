@@ -202,9 +202,11 @@ def _first_alone(run: RunInMaking, features: _Features) -> Fusion:
 def _finding(run: RunInMaking, fusion: Fusion, measured: Mapping[str, float]) -> str:
     """Return a sentence about what was learned."""
     if not measured:
+        first = fusion.features[0]
+        title = flow.title(first.name, run.config) if first.kind == "run" else f"the field {first.name}"
         return (
-            f"{run.name}: {flow.title(fusion.features[0].name, run.config)} alone, since fewer than {FEWEST_QUERIES} "
-            f"queries in a half of {LEARNED_ON} have a relevant candidate to learn from"
+            f"{run.name}: no weights were learned, because one half of {LEARNED_ON} has fewer than {FEWEST_QUERIES} "
+            f"queries with a relevant candidate; passages are ranked by {title} alone"
         )
     what = f"the weights are {fusion.shares()}" if fusion.form == "linear" else f"trees read {fusion.shares()}"
     alone = ", ".join(

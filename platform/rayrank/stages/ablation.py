@@ -9,6 +9,7 @@ from rayrank.core import flow
 from rayrank.core.artifacts import Store, digest_of
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, DatasetError
+from rayrank.core.nodes import stage_of
 from rayrank.core.run_kinds import CANDIDATES
 from rayrank.data.digests import varied
 from rayrank.measure.metrics import PerQuery
@@ -21,6 +22,7 @@ from rayrank.text.ragged import Ragged
 from rayrank.text.words import multi_piece_queries, word_table
 
 TRAINED = ("pretrain", "pointwise", "listwise", "sdnet")
+NO_NOISE_FILTER = {"noise.threshold": 1.0, "noise.margin": None, "noise.relabel": None}
 """The stages that count towards a row's device seconds, as does scoring the training candidates for the noise filter.
 Other stages, and scoring held-out splits, do not count."""
 
@@ -73,13 +75,13 @@ def _model_rows(config: PipelineConfig, full: str) -> list[RowSpec]:
         RowSpec("- query type", {"input.query_type": False}, full),
         RowSpec("- STRM", {"strm.form": "off"}, full),
     ]
-    if settings[full].model != "listwise":
+    if settings[full].model not in ("listwise", "soup"):
         return rows
     # In the paper's row without the pointwise phase, the listwise phase is longer by the pointwise epochs.
     longer = {"listwise.start": "encoder", "listwise.epochs": config.listwise.epochs + config.pointwise.epochs}
     phases = [
         RowSpec("- pointwise", longer if config.listwise.start != "encoder" else {}, full),
-        RowSpec("- noise reduction", {"noise.threshold": 1.0}, full),
+        RowSpec("- noise reduction", NO_NOISE_FILTER, full),
         *(RowSpec("- listwise", {}, name) for name in plain[:1]),
     ]
     return [*rows[:-2], phases[0], rows[-2], *phases[1:], rows[-1]]
@@ -195,16 +197,20 @@ def per_query(config: PipelineConfig, store: Store) -> PerQuery:
 def device_seconds(configs: Sequence[PipelineConfig], store: Store, last: str = "evaluate") -> float:
     """Return the device seconds of training all that a node needs from scratch, as a mean over seeds.
 
-    Artifacts that rows share count in each row, and a fraction of a GPU counts as that fraction.
+    Artifacts that rows share count in each row.
     """
     total = 0.0
     for config in configs:
         for node in flow.plan(last, config):
-            if node in TRAINED or node.endswith(flow.TRAIN):
-                facts = store.require(node, config).manifest
-                seconds = facts.get("train_seconds", 0) * facts.get("num_workers", 1) + facts.get("score_seconds", 0)
-                total += seconds * (facts.get("gpus") or 1)
+            if stage_of(node, config)[0] in TRAINED or node.endswith(flow.TRAIN):
+                total += seconds_on_devices(store.require(node, config).manifest)
     return total / len(configs)
+
+
+def seconds_on_devices(facts: dict[str, Any]) -> float:
+    """Return the device seconds that an artifact's manifest names; a fraction of a GPU counts as that fraction."""
+    seconds = facts.get("train_seconds", 0) * facts.get("num_workers", 1) + facts.get("score_seconds", 0)
+    return float(seconds * (facts.get("gpus") or 1))
 
 
 def pairs_per_second(configs: Sequence[PipelineConfig], store: Store, last: str = "evaluate") -> float | None:

@@ -17,7 +17,7 @@ from rayrank.core.records import JUDGMENTS, PASSAGES, QUERIES, Judgment, Malform
 from rayrank.data.judged import Judged, read_judged
 from rayrank.data.problems import EXAMPLES, Counted, Problems
 from rayrank.data.query_type_labels import read_types
-from rayrank.data.shards import copy_without, num_rows, present_ids, repeated_rows
+from rayrank.data.shards import copy_without, present_ids, repeated_rows
 from rayrank.data.sources import open_source
 from rayrank.data.sources.source import Part, Source
 from rayrank.text.pieces import PieceEncoder, load_tokenizer, save_tokenizer
@@ -56,7 +56,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     if judged.num_same_text:
         say(f"dataset: {judged.num_same_text:,} queries are kept though a training query has the same text")
     facts = {
-        "num_passages": sum(num_rows(artifact, name) for name in shards),
+        "num_passages": sum(artifact.num_rows(name) for name in shards),
         "shards": shards,
         "num_queries": len(judged.queries),
         "num_judgments": len(judged.judgments),

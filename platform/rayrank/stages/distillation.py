@@ -75,7 +75,7 @@ def check_student(config: PipelineConfig) -> None:
     """Raise ConfigError if a configuration has no listwise model to teach, or a teacher already."""
     settings: Any = config.runs
     name = full_run(config)
-    if settings[name].model != "listwise":
+    if settings[name].model not in ("listwise", "soup"):
         raise ConfigError(
             f"The run {name} ranks with the {settings[name].model} model, but only a listwise model learns from a "
             f"teacher: add a run, as in --set runs.student={{kind: rerank, model: listwise}}."

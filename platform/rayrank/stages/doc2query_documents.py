@@ -17,7 +17,6 @@ from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.progress import progress
-from rayrank.data.shards import num_rows
 from rayrank.models.query_writer import load_passage_queries
 from rayrank.runs.scoring import actor_pool
 from rayrank.training.draws import generator
@@ -68,7 +67,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
 def _items(corpus: Artifact) -> list[dict[str, Any]]:
     """Return one item for each slice of a shard: its file, its rows, and the number that seeds its queries."""
     slices = [
-        (shard, start) for shard in corpus.manifest["shards"] for start in range(0, num_rows(corpus, shard), PASSAGES)
+        (shard, start) for shard in corpus.manifest["shards"] for start in range(0, corpus.num_rows(shard), PASSAGES)
     ]
     return [
         {"name": f"documents/part-{number:06d}.parquet", "shard": shard, "start": start, "number": number}

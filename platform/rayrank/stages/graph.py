@@ -11,7 +11,7 @@ from rayrank.cluster.every_node import check_shared
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
-from rayrank.core.errors import RayrankError
+from rayrank.core.errors import RayrankError, StorageError
 from rayrank.core.progress import progress, say
 from rayrank.stages.make import make
 
@@ -49,7 +49,8 @@ def make_all(wanted: Sequence[tuple[str, PipelineConfig]], store: Store, paralle
             making = {each.place for each in running.values()}
             for place in _ready(missing, making)[: parallel - len(running)]:
                 each = missing.pop(place)
-                running[_make.remote(*each, store)] = each
+                retried = _make.options(max_retries=each.config.resources.retries)
+                running[retried.remote(*each, store)] = each
             done, _ = ray.wait(list(running), timeout=5.0)
             for task in done:
                 running.pop(task)
@@ -68,8 +69,9 @@ def _ready(missing: dict[Place, Wanted], making: set[Place]) -> list[Place]:
     ]
 
 
-# This task reserves no core: it waits for the actors and workers that make the node.
-@ray.remote(num_cpus=0, max_retries=0)
+# This task reserves no core: it waits for the actors and workers that make the artifact. It is repeated if its machine
+# is lost, and then continues what was begun; an error that it raises is not repeated.
+@ray.remote(num_cpus=0)
 def _make(node: str, config: PipelineConfig, store: Store) -> None:
     make(node, config, store)
 
@@ -81,3 +83,5 @@ def _raise_failure(task: Any) -> None:
         if isinstance(error.cause, RayrankError):
             raise error.cause from None
         raise
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError):
+        raise StorageError("A node of the cluster was lost too often: run the command again to continue.") from None

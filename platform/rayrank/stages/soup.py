@@ -5,6 +5,7 @@ import time
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
+from rayrank.core.errors import ConfigError
 from rayrank.models.saved import save_average
 
 
@@ -12,6 +13,8 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     """Return the soup artifact: model/. Its run is measured as any other, so dev says whether it is worth using."""
     if done := store.find("soup", config):
         return done
+    if not config.listwise.soup:
+        raise ConfigError("A soup needs seeds: set two or more, as in listwise.soup=[13,14,15].")
     started = time.monotonic()
     artifact = store.artifact("soup", config)
     members = [store.require(name, config) for name in flow.inputs("soup", config)]

@@ -3,7 +3,7 @@
 All of it is computed from stored scores when lists are built, so changing a setting of the filter scores nothing anew.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +45,10 @@ def _in_window(config: PipelineConfig, store: Store) -> Iterator[pa.Table]:
         gone = [scored.filter(pa.array(marks)) for scored, marks in _with_noise(config, store)]
         noise = PairSet(pa.concat_tables([CANDIDATES.empty_table(), *gone]))
     node = flow.run_node(config.listwise.negatives_from or FIRST_STAGE, config, train=True)
-    for table in read_candidates(store.require(node, config), "train"):
+    tables: Iterable[pa.Table] = read_candidates(store.require(node, config), "train")
+    if not flow.run_named(FIRST_STAGE, config)[2].has_scores:
+        tables = [pa.concat_tables(tables)]  # files of such a first stage may separate a query's rows
+    for table in tables:
         rows = ranked(table)
         ranks = rows["rank"].to_numpy()
         kept = (ranks >= first) & (ranks <= last)

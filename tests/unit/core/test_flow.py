@@ -103,7 +103,7 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "runs.provided.kind": ("search", {"run:provided"}),
     "runs.provided.title": ("given", NOTHING),
     "runs.provided.fingerprint": ("abc", {"run:provided"}),
-    "runs.pointwise.kind": ("search", {"noise_report", "run:pointwise", "run:pointwise@train"} | LISTWISE),
+    "runs.pointwise.kind": ("provided", {"noise_report", "run:pointwise", "run:pointwise@train"} | LISTWISE),
     "runs.pointwise.title": ("BERT", NOTHING),
     "runs.pointwise.of": ("provided", {"noise_report", "run:pointwise", "run:pointwise@train"} | LISTWISE),
     "runs.drbert.kind": ("search", {"run:drbert", "run:fused"}),
@@ -158,7 +158,7 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "noise.threshold": ("0.5", {"noise_report"} | LISTWISE),
     "noise.margin": ("1", {"noise_report"} | LISTWISE),
     "noise.relabel": ("0.99", {"noise_report"} | LISTWISE),
-    "noise.run": ("bm25", {"noise_report"} | LISTWISE),
+    "noise.run": ("provided", {"noise_report"} | LISTWISE),
     "pointwise.layer_decay": ("0.9", MODELS),
     "pointwise.seed": ("14", MODELS),
     "listwise.seed": ("14", LISTWISE),
@@ -443,6 +443,7 @@ class Reordered(RunKind):
         ("runs.bm25.rm3_passages=51", "runs.bm25.rm3_passages=51 cannot be used: input should be less than or equal"),
         ("candidates.first_stage=bm52", "candidates.first_stage=bm52 cannot be used: there is no such run"),
         ("noise.run=bm52", "noise.run=bm52 cannot be used: there is no such run"),
+        ("noise.run=hybrid", "noise.run=hybrid cannot be used: its scores are no logits"),
     ],
 )
 def test_a_run_that_cannot_be_made_is_one_sentence(setting: str, sentence: str) -> None:
@@ -467,6 +468,12 @@ def test_a_run_that_cannot_train_a_dense_encoder_is_refused(change: str, words: 
 def test_runs_that_a_dense_training_reads_are_used_runs() -> None:
     config = build("demo", None, ["candidates.first_stage=trained_dense", "train_dense.first_stage=provided"])
     assert "provided" in flow.used_runs(config)
+
+
+@pytest.mark.parametrize("phase", ["pointwise", "listwise"])
+def test_new_markers_are_not_frozen(phase: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{phase}\.freeze_embeddings=true cannot be used with input\.markers=8"):
+        build("demo", assignments=["input.markers=8", f"{phase}.freeze_embeddings=true"])
 
 
 @pytest.mark.parametrize("key", ["noise.run", "train_dense.noise_run"])

@@ -72,6 +72,14 @@ def test_packages_are_compared_with_the_constraints(tmp_path: Path) -> None:
     assert "ray 2.50.0 (tested: 2.60.0)" in other.what
 
 
+@pytest.mark.parametrize(("version", "level"), [((3, 10), "problem"), ((3, 13), "ok"), ((3, 14), "problem")])
+def test_the_supported_versions_of_python_are_those_of_the_package(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], level: str
+) -> None:
+    monkeypatch.setattr(checks.sys, "version_info", (*version, 0))
+    assert [finding.level for finding in checks.python_packages({}, {})] == [level]
+
+
 def test_the_token_is_needed_where_the_cluster_asks_for_it(tmp_path: Path) -> None:
     assert checks.token({}, tmp_path).level == "ok"
     joined = {"RAY_ADDRESS": "head:6379", "RAY_AUTH_MODE": "token"}

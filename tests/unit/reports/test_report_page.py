@@ -90,6 +90,7 @@ def complete(num_queries: int = 60, resamples: int = 200) -> dict[str, Any]:
         "comparison": comparison(values, first, Procedure(resamples=resamples)),
         "phases": [phase("pointwise", 200), phase("listwise", 40)],
         "noise": {"threshold": 0.6, "num_negatives": 70, "at_threshold": point, "hidden": {"base_rate": 0.05},
+                  "margin": 0.5, "at_margin": {"num_removed": 9}, "relabel": None, "at_relabel": None,
                   "grid": [point, {"threshold": 0.9, "share_removed": 0.02}], "histogram": histogram,
                   "suspicious": [suspicious]},
         "calibration": {"title": "DR-BERT", **confidence(scores, relevant, np.arange(4000) // 10)},

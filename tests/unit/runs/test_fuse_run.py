@@ -127,7 +127,8 @@ def test_without_enough_dev_queries_the_first_run_is_used_alone(tmp_path: Path) 
 
     assert run.manifest["fusion"]["features"] == {"bm25": 1.0, "dense": 0.0}
     assert run.manifest["findings"] == [
-        "fused: BM25 alone, since fewer than 5 queries in a half of dev have a relevant candidate to learn from"
+        "fused: no weights were learned, because one half of dev has fewer than 5 queries with a relevant candidate; "
+        "passages are ranked by BM25 alone"
     ]
 
 

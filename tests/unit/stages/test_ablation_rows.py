@@ -6,7 +6,7 @@ import pytest
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.errors import ConfigError
-from rayrank.core.overrides import apply
+from rayrank.core.overrides import apply, build
 from rayrank.core.presets import PRESETS
 from rayrank.jobs.ablate import run
 from rayrank.stages.ablation import (
@@ -62,6 +62,19 @@ def test_without_the_pointwise_phase_the_listwise_phase_gets_its_epochs() -> Non
     assert row.changes["listwise.epochs"] == 6
     alone = apply(PRESETS["paper"]().model_dump(), {"listwise.start": "encoder"})
     assert "- pointwise" not in [row.name for row in table_one(alone)]
+
+
+def test_the_row_without_noise_reduction_filters_nothing() -> None:
+    config = apply(PRESETS["paper"]().model_dump(), {"noise.margin": 1.0, "noise.relabel": 0.99})
+    row = next(row for row in table_one(config) if row.name == "- noise reduction")
+    assert config.noise.reads_scores
+    assert not apply(config.model_dump(), row.changes).noise.reads_scores
+
+
+def test_a_soup_as_the_full_model_has_the_rows_of_the_listwise_phase() -> None:
+    config = build("demo", assignments=["listwise.soup=[13, 14]", "runs.soup={kind: rerank, model: soup}"])
+    assert full_run(config) == "soup"
+    assert {"- pointwise", "- noise reduction", "- listwise"} <= {row.name for row in table_one(config)}
 
 
 def test_an_additional_run_in_the_configuration_is_an_additional_row() -> None:

@@ -98,3 +98,8 @@ def test_seeds_that_make_no_soup_are_one_sentence(assignments: list[str], senten
 def test_a_node_with_a_seed_that_is_no_number_is_refused() -> None:
     with pytest.raises(ConfigError, match="listwise@x is neither a stage nor a run"):
         flow.node("listwise@x", build("demo"))
+
+
+def test_a_soup_without_seeds_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="A soup needs seeds: set two or more"):
+        make("soup", build("demo"), Store(str(tmp_path)))

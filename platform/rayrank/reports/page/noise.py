@@ -20,7 +20,7 @@ def section(facts: Facts, command: str) -> Section:
     noise = facts["noise"]
     if not noise:
         return missing(
-            NAME, TITLE, "No noise report is on storage, or noise.threshold=1 filters nothing; to make it:", command
+            NAME, TITLE, "No noise report is on storage, or the settings of noise filter nothing; to make it:", command
         )
     scores = (
         "Training candidates by the probability that the pointwise model gives them. Unjudged candidates right of the "
@@ -45,6 +45,16 @@ def _about(noise: Facts) -> str:
             f" This dataset knows which unjudged passages are answers: {found['precision'].html('.1%')} of the removed "
             f"ones are (chance: {noise['hidden']['base_rate'].html('.1%')}), and {found['recall'].html('.1%')} of "
             f"those answers are removed."
+        )
+    if near := noise["at_margin"]:
+        text += (
+            f" The margin {noise['margin'].html('g')} below the best positive removes {near['num_removed'].html(',')} "
+            f"negatives."
+        )
+    if sure := noise["at_relabel"]:
+        text += (
+            f" From the probability {noise['relabel'].html('g')} on, {sure['num_removed'].html(',')} unjudged "
+            f"candidates become positives."
         )
     return paragraph(text)
 

@@ -23,8 +23,9 @@ def section(facts: Facts, command: str) -> Section:
 
 
 def _title(phase: Facts) -> str:
-    name: str = phase["name"].value
-    return TITLES.get(name, name.replace("_", " "))
+    name, _, seed = phase["name"].value.partition("@")
+    title: str = TITLES.get(name, name.replace("_", " "))
+    return f"{title}, seed {seed}" if seed else title
 
 
 def _about(phase: Facts) -> str:

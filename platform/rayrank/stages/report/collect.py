@@ -102,7 +102,7 @@ def _best(names: list[str], choice: Choice | None) -> str:
 
 def _noise(config: PipelineConfig, store: Store) -> dict[str, Any] | None:
     """Return the noise report with its most suspicious pairs; None if storage does not have it, or nothing filters."""
-    if config.noise.threshold == 1 or not (found := store.find("noise_report", config)):
+    if not config.noise.reads_scores or not (found := store.find("noise_report", config)):
         return None
     with found.open("suspicious.csv") as stream:
         rows = csv.DictReader(io.TextIOWrapper(stream, encoding="utf-8", newline=""))

@@ -7,6 +7,7 @@ from typing import Any
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
+from rayrank.stages.ablation import seconds_on_devices
 
 MOST_LINES = 400
 """Lines of a training log that are kept, evenly spaced; those with a dev measurement are all kept."""
@@ -30,7 +31,7 @@ def phases(found: dict[str, Artifact]) -> list[dict[str, Any]]:
         {
             "name": node,
             **{name: artifact.manifest[name] for name in _SHOWN if name in artifact.manifest},
-            "settings": artifact.manifest["config"].get(node, {}),
+            "settings": artifact.manifest["config"].get(artifact.stage, {}),
             "log": _log(artifact),
         }
         for node, artifact in trained.items()
@@ -46,12 +47,10 @@ def costs(found: dict[str, Artifact]) -> list[dict[str, Any]]:
 
 
 def _cost(facts: dict[str, Any]) -> dict[str, Any]:
-    on_devices = facts.get("train_seconds", 0) * facts.get("num_workers", 1) + facts.get("score_seconds", 0)
     gpus, scored = facts.get("gpus"), facts.get("score_seconds")
     return {
         "seconds": facts["seconds"],
-        # As in the ablation's table: a fraction of a GPU counts as that fraction.
-        "device_seconds": on_devices * (gpus or 1) if on_devices else None,
+        "device_seconds": seconds_on_devices(facts) or None,
         "pairs_per_second": facts["num_candidates"] / (scored * (gpus or 1)) if scored else None,
         "device": None if gpus is None else "GPU" if gpus else "CPU",
     }
