@@ -123,10 +123,3 @@ def test_requests_that_would_wait_too_long_are_refused_at_once(serving: str, mod
     assert set(counts) == {200, 429}
     # Those that were refused did not wait for the others.
     assert min(answer.elapsed.total_seconds() for answer in outcomes if answer.status_code == 429) < took / 2
-
-
-def test_an_unknown_path_of_the_server_gets_503_as_long_as_it_starts(serving: str) -> None:
-    answer = httpx.post(f"{serving}/not-deployed-yet/v1/rerank", json=BODY, timeout=60)
-
-    assert check_outcomes([answer]) == {503: 1}
-    assert answer.json()["error"]["message"] == "No model is ready: try again in some seconds."
