@@ -90,6 +90,12 @@ def test_a_replica_gets_every_setting_of_the_model(settings: dict[str, Any]) -> 
         assert getattr(found, name) == getattr(config, name)
 
 
+def test_the_number_of_ingress_replicas_is_no_setting_of_the_model() -> None:
+    one, three = (ServeConfig.model_validate({"model": "/m", "resources": {"ingress": num}}) for num in (1, 3))
+
+    assert _ranker(one).user_config == _ranker(three).user_config
+
+
 def test_equal_settings_load_nothing_and_a_model_that_cannot_be_loaded_leaves_the_old_one(
     folders: list[Path], tmp_path: Path
 ) -> None:
