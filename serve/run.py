@@ -73,7 +73,8 @@ def _serve(config: ServeConfig, settings: dict[str, Any], host: str, port: int) 
         serve.start(http_options={"host": host, "port": port})
         serve.run(app)
         stopped.is_up = True
-        say(f"serving {config.name} at http://{host}:{port} (Ctrl-C stops it when all requests are answered)")
+        name = f"[{host}]" if ":" in host else host
+        say(f"serving {config.name} at http://{name}:{port} (Ctrl-C stops it when all requests are answered)")
         while not stopped.event.wait(1):
             pass
     except KeyboardInterrupt:
