@@ -24,8 +24,8 @@ all of them."""
 GRACE_S = 0.25
 """Seconds after the deadline in which the answer of a replica may still arrive."""
 
-BROADCAST_S = 2.0
-"""Seconds in which all replicas have to answer a question about them."""
+BROADCAST_S = 5.0
+"""Seconds in which all replicas have to answer a question about them; a scrape of Prometheus ends after ten."""
 
 STATUS_PERIOD_S = 1.0
 """Seconds for which the last check for running replicas is valid."""

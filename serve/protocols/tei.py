@@ -113,7 +113,7 @@ def _headers(ask: Ask, answer: Answer, seconds: float) -> dict[str, str]:
 
 
 def warning_headers(cut: Sequence[int], is_query_cut: bool, warnings: Sequence[str]) -> dict[str, str]:
-    """Return what `warnings_of` returns as headers, since these answers have no field for it."""
+    """Return as headers what `warnings_of` returns, for answers that have no field for it."""
     headers = {}
     if cut:
         more = ["..."] if len(cut) > MAX_LISTED else []
