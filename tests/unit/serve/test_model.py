@@ -334,8 +334,8 @@ def test_a_short_request_is_tokenised_between_the_slices_of_a_long_one(
     types: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = opened(types, **{"batching.tokenisers": "1"})
-    tokenised, pieces = [], model.reader._pieces
-    monkeypatch.setattr(model.reader, "_pieces", lambda texts: (tokenised.append(texts[0]), pieces(texts))[1])
+    tokenised, look_up = [], model.reader._pieces.look_up
+    monkeypatch.setattr(model.reader._pieces, "look_up", lambda texts: (tokenised.append(texts[0]), look_up(texts))[1])
     long, short = ["fish " * 2000] * 50, ["bogue"]
 
     answers = asked(model, Ask("what", long, "location"), Ask("what", short, "location"))
