@@ -22,8 +22,8 @@ from rayrank.serve.ports import check_free
 HOOK = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "rayrank.serve.proxy:middlewares"
 """The environment variable, read where Ray runs, that names what Ray puts around its HTTP proxies."""
 
-
 SIGNALS = signal.SIGINT, signal.SIGTERM
+"""The signals that stop the server."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
