@@ -156,7 +156,7 @@ def _about_scores(checks: "ExportChecks", weight: float | None, fusion: "Fusion 
 def _about_dev(num_queries: int) -> str:
     if not num_queries:
         return "no judged dev queries are exported: a promotion of this model needs --queries with judgments"
-    return f"{num_queries:,} judged dev queries are exported as text, for jobs.promote to compare models on"
+    return f"{num_queries:,} judged dev queries are exported as text, for `rayrank promote` to compare models on"
 
 
 def _about_types(labelled: int, has_typer: bool) -> list[str]:
@@ -198,7 +198,7 @@ if __name__ == "__main__":
     options.add_argument("--license", default="unknown", help="license for the model card; default %(default)s")
     options.add_argument(
         "--dev-queries", type=int, default=DEV_QUERIES, metavar="N",
-        help="judged dev queries to export as text for jobs.promote, with 20 candidates each; 0 for none; default "
+        help="judged dev queries to export as text for `rayrank promote`, with 20 candidates each; 0 for none; default "
         "%(default)s",
     )  # fmt: skip
     arguments = options.parse_args()

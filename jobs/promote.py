@@ -136,7 +136,9 @@ def _comparable(exported: "Bundle", long_documents: str | None) -> tuple["Golden
 
 if __name__ == "__main__":
     options = parser(__doc__)
-    options.add_argument("--model", metavar="DIR", help="a folder written by jobs.export that the replicas can read")
+    options.add_argument(
+        "--model", metavar="DIR", help="a folder written by `rayrank export` that the replicas can read"
+    )
     options.add_argument("--to", required=True, metavar="URL|FILE", help="as in http://127.0.0.1:8265 or serve.yaml")
     options.add_argument("--endpoint", metavar="URL", help="URL of the live endpoint; found from --to by default")
     options.add_argument(

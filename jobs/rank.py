@@ -141,7 +141,7 @@ def _key(settings: "ServeConfig", first_stage: Artifact, queries: list[tuple[str
 
 if __name__ == "__main__":
     options = parser(__doc__)
-    options.add_argument("--model", required=True, metavar="DIR", help="a folder written by jobs.export")
+    options.add_argument("--model", required=True, metavar="DIR", help="a folder written by `rayrank export`")
     options.add_argument("--queries", metavar="FILE", help="query_id<TAB>text lines, or .jsonl with _id and text")
     options.add_argument("--split", metavar="NAME", help="a split of the dataset, such as one without judgments")
     options.add_argument("--output", required=True, metavar="FILE", help="the run file to write")

@@ -1,5 +1,6 @@
 """What happens around every request, whatever its route: figures, a line of the access log, HEAD, security headers."""
 
+import asyncio
 import json
 import logging
 import sys
@@ -20,6 +21,9 @@ HEADERS = [(b"content-security-policy", POLICY.encode()), (b"x-content-type-opti
 UNKNOWN = "unknown"
 """The route in the figures of all paths that no route has: a label for each would fill Prometheus' memory."""
 
+DISCONNECTED = 499
+"""The status in the figures and the log of a client that leaves before its answer starts."""
+
 MAX_LOGGED = 200
 """Characters of a path or a request's id in the log."""
 
@@ -34,12 +38,13 @@ def count_documents(number: int) -> None:
         counted[0] += number
 
 
-def write_log() -> None:
-    """Write the access log to standard output, which Ray keeps in the log files of its workers."""
-    if not log.handlers:
+def write_log(is_on: bool) -> None:
+    """Write the access log to standard output, which Ray keeps in the log files of its workers, or stop writing it."""
+    if is_on and not log.handlers:
         log.addHandler(logging.StreamHandler(sys.stdout))
-        log.setLevel(logging.INFO)
         log.propagate = False
+    # Not by `disabled`, which any configuration of Python's logging resets.
+    log.setLevel(logging.INFO if is_on else logging.WARNING)
 
 
 class Access:
@@ -53,7 +58,7 @@ class Access:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        method, started, status = scope["method"], time.perf_counter(), 500
+        method, started, status = scope["method"], time.perf_counter(), 0
         scope = {**scope, "method": "GET" if method == "HEAD" else method}
 
         async def watch(message: Message) -> None:
@@ -70,7 +75,11 @@ class Access:
         try:
             with self._metrics.in_flight():
                 await self._app(scope, receive, watch)
+        except asyncio.CancelledError:
+            status = status or DISCONNECTED
+            raise
         finally:
+            status = status or 500
             seconds = time.perf_counter() - started
             self._metrics.request(getattr(scope.get("route"), "path", UNKNOWN), status, seconds)
             if log.isEnabledFor(logging.INFO):

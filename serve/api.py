@@ -58,15 +58,15 @@ def create_api(backend: Backend, config: ServeConfig, given: Digests | None = No
         )  # fmt: skip
     # The one that is added last sees a request first.
     api.add_middleware(Access, metrics=metrics)
-    if config.http.access_log:
-        write_log()
+    write_log(config.http.access_log)
     return api
 
 
 async def _unrouted(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.url.path.removeprefix(request.scope.get("root_path", ""))
-    problem = Problem("missing", f"There is no {path}: /docs lists all routes.")
+    advice = "/docs lists all routes" if request.app.openapi_url else "check its spelling"
+    problem = Problem("missing", f"There is no {path}: {advice}.")
     if error.status_code == 405:
         allowed = _methods(request.app, path)
         if request.method == "OPTIONS":

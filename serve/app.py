@@ -14,6 +14,7 @@ from ray.serve.config import AutoscalingConfig
 
 from rayrank.core.errors import RayrankError
 from rayrank.serve.config import ServeConfig, read
+from rayrank.serve.deployments import INGRESS, RANKER, SEARCH
 from rayrank.serve.keys import ApiKeys, environment_keys
 from rayrank.serve.ports import check_free
 from rayrank.serve.replicas import Api, Ranker, Search
@@ -38,7 +39,7 @@ SURGE_PERCENT = 25
 them."""
 
 IDLE_S = 0.5
-"""Seconds between two looks of a stopping replica whether it has requests left; an idle one takes as long to end."""
+"""Seconds between two checks of a stopping replica whether it has requests left; an idle one takes as long to end."""
 
 ONGOING_PER_TARGET = 8
 """With autoscaling, a replica accepts this many times the target of ongoing requests. The other requests wait outside,
@@ -47,8 +48,12 @@ where new replicas can take them."""
 ONGOING_WITHOUT_AUTOSCALING = 256
 """Ongoing requests of a replica without autoscaling: its own queue shares the scorer fairly among them."""
 
-MODEL_SETTINGS = {"model", "previous", "backend", "name", "batching", "long_documents", "resources"}
-"""Settings that a replica of the model uses, or needs to validate these: torch-fp8 is refused without GPUs."""
+MODEL_SETTINGS: dict[str, Any] = {
+    **dict.fromkeys(("model", "previous", "backend", "name", "batching", "long_documents"), True),
+    "resources": {"cpus", "gpus"},
+}
+"""Settings that a replica of the model uses, or needs to validate these: torch-fp8 is refused without GPUs. A change of
+any of them loads the model anew."""
 
 
 def build(arguments: dict[str, Any]) -> serve.Application:
@@ -108,7 +113,7 @@ def _ranker(config: ServeConfig) -> serve.Deployment:
     autoscales = scaling.max > scaling.min
     ongoing = math.ceil(ONGOING_PER_TARGET * scaling.target) if autoscales else ONGOING_WITHOUT_AUTOSCALING
     return serve.deployment(
-        name="Ranker",
+        name=RANKER,
         user_config=config.model_dump(mode="json", include=MODEL_SETTINGS),
         ray_actor_options={"num_cpus": config.resources.cpus, "num_gpus": config.resources.gpus},
         max_ongoing_requests=scaling.most or ongoing,
@@ -130,7 +135,7 @@ def _ranker(config: ServeConfig) -> serve.Deployment:
 
 def _search(config: ServeConfig) -> serve.Deployment:
     return serve.deployment(
-        name="Search",
+        name=SEARCH,
         num_replicas=config.search.replicas,
         ray_actor_options={"num_cpus": config.search.cpus},
         max_ongoing_requests=config.search.concurrent,
@@ -143,7 +148,7 @@ def _api(config: ServeConfig, settings: dict[str, Any]) -> serve.Deployment:
     # Passes the keys on to a cluster that was started without them, as digests: Ray shows settings to all its users.
     keys = environment_keys()
     return serve.deployment(
-        name="Api",
+        name=INGRESS,
         user_config={"settings": settings, "keys": keys},
         num_replicas=config.resources.ingress or (2 if (os.cpu_count() or 1) >= CORES_FOR_TWO_INGRESSES else 1),
         ray_actor_options={"num_cpus": config.resources.ingress_cpus},

@@ -20,7 +20,7 @@ RATE_SMOOTHING = 0.2
 """Weight of the latest batch in the moving average of the scorer's tokens per second."""
 
 SLOW_FACTOR = 10
-"""A batch may take this many times as long as the scorer's measured rate lets expect, however long that is."""
+"""A scorer is stuck only after this many times the duration that its measured rate predicts for the batch."""
 
 UNMEASURED_FACTOR = 4
 """The first batches, whose duration cannot be foreseen, may take this many times as long as others."""

@@ -45,7 +45,8 @@ class BatchingConfig(Section):
     stuck_s: float = Field(
         default=15,
         gt=0,
-        description="seconds after which a batch that is not scored means a replaced replica; slow scorers have longer",
+        description="seconds that a batch may take before its replica is replaced; at least ten times what its "
+        "tokens need at the measured rate",
     )
     cache_pieces: int = Field(
         default=8_000_000, ge=0, description="word pieces in the cache of tokenised passages, 4 bytes each"
@@ -117,9 +118,9 @@ class HttpConfig(Section):
 class ServeConfig(Section):
     """All settings of an endpoint."""
 
-    model: str = Field(default="", description="a folder written by jobs.export")
+    model: str = Field(default="", description="a folder written by `rayrank export`")
     backend: Backend = "torch"
-    previous: str = Field(default="", description="the previous model, which jobs.promote --back restores")
+    previous: str = Field(default="", description="the previous model, which `rayrank promote --back` restores")
     name: str = Field(default="", description="model name that clients see; the folder's name if empty")
     long_documents: Literal["cut", "windows"] | None = Field(
         default=None,
@@ -162,7 +163,7 @@ def read(arguments: Mapping[str, Any]) -> ServeConfig:
     changes = {key: None if value == "null" else value for key, value in flatten(arguments)}
     config = changed(ServeConfig, ServeConfig().model_dump(), changes)
     if not config.model:
-        raise ConfigError("model is missing: name a folder written by jobs.export, as in model=DIR.")
+        raise ConfigError("model is missing: name a folder written by `rayrank export`, as in model=DIR.")
     return config.model_copy(
         update={
             "model": _absolute(config.model),

@@ -7,7 +7,7 @@ looks for it. Serve itself has no such step: it kills its HTTP proxies first, an
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import uuid4
 
@@ -18,13 +18,15 @@ from ray.experimental.internal_kv import (
     _internal_kv_list,
     _internal_kv_put,
 )
+from starlette.types import Scope
 
 from rayrank.serve.api import errors_of
+from rayrank.serve.deployments import INGRESS
 from rayrank.serve.protocols.problems import Problem
 from rayrank.serve.protocols.route import refusal
 
 PERIOD_S = 0.25
-"""Seconds between two looks at the notice."""
+"""Seconds between two checks for the notice."""
 
 LAST_BYTES_S = 0.5
 """Seconds in which the HTTP proxies pass on the last answers."""
@@ -35,9 +37,6 @@ NOTICE = b"rayrank-stop"
 IN_FLIGHT = b"rayrank-in-flight-"
 """Start of the keys under which ingress replicas that have read the notice write the number of their requests."""
 
-INGRESS = "Api"
-"""The ingress's deployment."""
-
 STILL_ANSWERED = {"/health", "/metrics"}
 """Paths that a stopping server answers, because they tell how it is."""
 
@@ -45,8 +44,6 @@ STOPPING = Problem(
     "unready", "The server is being stopped: send the request again in some seconds.",
     headers={"Retry-After": "5", "Connection": "close"},
 )  # fmt: skip
-
-Message = MutableMapping[str, Any]
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +57,7 @@ class Gate:
         self._num_requests = 0
         self._is_stopping = False
 
-    async def __call__(self, scope: Message, receive: Callable[..., Any], send: Callable[..., Awaitable[Any]]) -> None:
+    async def __call__(self, scope: Scope, receive: Callable[..., Any], send: Callable[..., Awaitable[Any]]) -> None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if self._is_stopping and path not in STILL_ANSWERED:
             await refusal(STOPPING, errors_of(path))(scope, receive, send)

@@ -13,7 +13,7 @@ from rayrank.core.errors import ConfigError
 from rayrank.serve.config import KEYS, ServeConfig
 
 LOOK_S = 1.0
-"""Seconds between two looks whether the file has changed."""
+"""Seconds between two checks whether the file has changed."""
 
 Digests = Mapping[str, str]
 """Names of keys by the SHA-256 of the key. Settings may hold them, because Ray shows its users all settings."""

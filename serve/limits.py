@@ -37,7 +37,7 @@ def check_key(request: Request, keys: ApiKeys) -> None:
 
 
 class BodyRoom:
-    """Counts the bytes of the bodies whose requests are not answered yet, and refuses those that are too many."""
+    """Counts the bytes of the bodies of requests that are not answered yet, and refuses one without room."""
 
     def __init__(self, most: int) -> None:
         self._left = most

@@ -24,7 +24,7 @@ from rayrank.serve.config import ServeConfig
 from rayrank.serve.inputs import Pair, RequestReader
 from rayrank.serve.order import first_stage_order, ranked
 from rayrank.serve.records import Answer, Ask, Info, Load, Overloaded, Piece, Timing
-from rayrank.serve.relevance import Bar
+from rayrank.serve.relevance import Thresholds
 
 DTYPES = {"onnx-int8": "int8", "torch-fp8": "fp8"}
 """Precision of the backends whose precision does not depend on the device."""
@@ -119,11 +119,14 @@ class ServedModel:
 
     async def ready(self) -> bool:
         """Return whether the scorer scores: a single pair, or a batch before it that takes no longer than usual."""
+        # A full queue says no more than a pair that waits: the scorer may be busy, or stuck.
         try:
             async with asyncio.timeout(PROBE_S):
                 await self._batcher(self._probe.pairs, self._probe.lengths)
-        except TimeoutError:
+        except (TimeoutError, Overloaded):
             return not self._batcher.is_stuck(PROBE_S)
+        except Exception:
+            return False
         return True
 
     def check(self) -> None:
@@ -153,7 +156,7 @@ class ServedModel:
             self._num_active -= 1
 
     async def _rerank(self, ask: Ask) -> Answer:
-        bar = Bar.of(ask, self._exported.precision)
+        thresholds = Thresholds.of(ask, self._exported.precision)
         began, left, waited = time.monotonic(), ask.seconds_left(), ask.seconds_ago()
         deadline = None if left is None else began + left - min(REPLY_MARGIN_S, left / 10)
         try:
@@ -175,7 +178,7 @@ class ServedModel:
         logits = [None if part is None else scored.scores[part] for part in best]
         probabilities = self._probabilities(logits)
         order = ranked(logits, ask.first_stage_scores, self._weight(ask))
-        kept, warnings = bar.select(order, logits, probabilities, self._exported.calibration is not None)
+        kept, warnings = thresholds.select(order, logits, probabilities, self._exported.calibration is not None)
         return Answer(
             logits=logits,
             probabilities=probabilities,

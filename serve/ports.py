@@ -11,7 +11,8 @@ def check_free(host: str, port: int) -> None:
     """Refuse an address that cannot be listened on because another process does, or for another reason."""
     try:
         # SO_REUSEADDR passes over connections that have just been closed; a socket that listens is still in the way.
-        socket.create_server((host, port), reuse_port=False).close()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        socket.create_server((host, port), family=family, reuse_port=False).close()
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(

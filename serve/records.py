@@ -158,7 +158,7 @@ class Figures:
 
 
 class Overloaded(Exception):
-    """The queue is full; `retry_after` is the number of seconds after which to try again."""
+    """Too much is waiting already; `retry_after` is the number of seconds after which to try again."""
 
     def __init__(self, retry_after: float) -> None:
         super().__init__(retry_after)
@@ -170,7 +170,7 @@ class Unready(Exception):
 
 
 class TimedOut(Exception):
-    """The model has not answered within `seconds`."""
+    """A request has not been answered within `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -180,8 +180,11 @@ class TimedOut(Exception):
 class Backend(Protocol):
     """The model as the HTTP routes see it: a Ray Serve handle, or a model in the same process."""
 
+    name: str
+    """The name of the model, as far as the last answer told it."""
+
     async def rerank(self, ask: Ask) -> Answer:
-        """Return the scores and the order of the passages; raises Overloaded, Unready or TimedOut."""
+        """Return the scores and the order of the passages; raises Overloaded or Unready."""
 
     async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any]:
         """Return the reasons for a passage's score as JSON values."""

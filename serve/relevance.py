@@ -13,8 +13,8 @@ UNCALIBRATED = (
 
 
 @dataclass(frozen=True)
-class Bar:
-    """What a passage must reach to be returned; None asks for nothing."""
+class Thresholds:
+    """What a passage must reach to be returned. None means no threshold."""
 
     probability: float | None = None
     logit: float | None = None
@@ -22,8 +22,8 @@ class Bar:
     """The request's fields, to quote them."""
 
     @classmethod
-    def of(cls, ask: Ask, table: PrecisionTable | None) -> "Bar":
-        """Return the bar of a request; a wanted precision that the table cannot give raises ConfigError."""
+    def of(cls, ask: Ask, table: PrecisionTable | None) -> "Thresholds":
+        """Return the thresholds of a request; a wanted precision that the table cannot give raises ConfigError."""
         logit = None
         if ask.min_precision is not None:
             if table is None:
@@ -40,8 +40,8 @@ class Bar:
         self, order: Sequence[int], logits: Sequence[float | None], probabilities: Sequence[float | None],
         calibrated: bool,
     ) -> tuple[list[int], list[str]]:  # fmt: skip
-        """Return the positions that reach the bar, in their order, and warnings: if none does, and if probabilities
-        that the client relies on are not calibrated."""
+        """Return the positions that reach the thresholds, in their order, and warnings: if none does, and if
+        probabilities that the client relies on are not calibrated."""
         kept = [place for place in order if self._is_reached(logits[place], probabilities[place])]
         warnings = [UNCALIBRATED] if self.probability is not None and not calibrated else []
         if order and not kept:

@@ -12,7 +12,8 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
 from rayrank.core.errors import RayrankError
-from rayrank.serve.records import Answer, Ask, Figures, Hit, Info, Load, Overloaded, Piece, TimedOut, Unready
+from rayrank.serve.deployments import INGRESS
+from rayrank.serve.records import Answer, Ask, Figures, Hit, Info, Load, Overloaded, Piece, Unready
 
 Handle = DeploymentHandle[Any]
 
@@ -23,8 +24,8 @@ all of them."""
 GRACE_S = 0.25
 """Seconds after the deadline in which the answer of a replica may still arrive."""
 
-BROADCAST_S = 2.0
-"""Seconds in which all replicas have to answer a question about them."""
+BROADCAST_S = 5.0
+"""Seconds in which all replicas have to answer a question about them; a scrape of Prometheus ends after ten."""
 
 STATUS_PERIOD_S = 1.0
 """Seconds for which the last check for running replicas is valid."""
@@ -33,10 +34,10 @@ STATUS_PERIOD_S = 1.0
 class Remote:
     """A `Backend` that calls deployments of Ray Serve."""
 
-    def __init__(self, ranker: Handle, search: Handle | None, name: str, patience: float, longest: float) -> None:
-        """Take the model's name, the seconds that a request waits if no replica is running, and those for an answer."""
-        self._ranker, self._search, self._name = ranker, search, name
-        self._patience, self._longest = patience, longest
+    def __init__(self, ranker: Handle, search: Handle | None, name: str, patience: float) -> None:
+        """Take the model's name, and the seconds that a request waits if no replica is running."""
+        self._ranker, self._search, self.name = ranker, search, name
+        self._patience = patience
         self._checked_at = -STATUS_PERIOD_S
         self._is_running: asyncio.Future[bool]
 
@@ -50,9 +51,9 @@ class Remote:
             if not limit.expired():
                 raise
             await self._check()
-            found = Answer.unscored(ask, self._name)
+            found = Answer.unscored(ask, self.name)
         # A promotion changes the model's name, but not the settings of this ingress.
-        self._name = found.model
+        self.name = found.model
         # The time that the replica does not account for was spent waiting for a replica.
         timing = found.timing
         queue = max(timing.queue, time.monotonic() - began - timing.tokenise - timing.score)
@@ -78,11 +79,15 @@ class Remote:
         return found
 
     async def loads(self) -> list[Load]:
-        found: list[Load] = await _all(self._ranker, "load")
+        try:
+            found: list[Load] = await _all(self._ranker, "load")
+        except Unready:
+            # The figures of the ingress are worth a scrape without those of the model.
+            return []
         return found
 
     async def ingresses(self) -> list[Figures]:
-        found: list[Figures] = await _all(serve.get_deployment_handle("Api", self._ranker.app_name), "figures")
+        found: list[Figures] = await _all(serve.get_deployment_handle(INGRESS, self._ranker.app_name), "figures")
         return found
 
     async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
@@ -100,20 +105,10 @@ class Remote:
         return found
 
     async def _call(self, method: Handle, *arguments: Any, patience: float | None = None) -> Any:
-        """Return a replica's answer, or raise TimedOut."""
-        try:
-            async with asyncio.timeout(self._longest) as limit:
-                return await self._try(method, arguments, patience or self._patience)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise TimedOut(self._longest) from None
-
-    async def _try(self, method: Handle, arguments: tuple[Any, ...], patience: float) -> Any:
         """Return a replica's answer; if the replica dies, try another one, since calls have no side effects."""
         for attempt in range(ATTEMPTS):
             try:
-                found = await self._once(method, arguments, patience)
+                found = await self._once(method, arguments, patience or self._patience)
                 if isinstance(found, Overloaded | RayrankError):
                     raise found
                 return found
@@ -144,11 +139,11 @@ class Remote:
 
 
 async def _all(deployment: Handle, method: str) -> list[Any]:
-    """Return what each replica answers within `BROADCAST_S`; nothing if one of them is late."""
+    """Return what each replica answers; raises Unready if one has not answered within `BROADCAST_S`."""
     try:
         found = await deployment.broadcast(method).results_async(timeout_s=BROADCAST_S, return_exceptions=True)
     except (TimeoutError, DeploymentUnavailableError):
-        return []
+        raise Unready(deployment.deployment_name) from None
     return [each for each in found if not isinstance(each, BaseException)]
 
 

@@ -89,4 +89,5 @@ def _lines(file: str, option: str) -> Iterator[tuple[int, str]]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise DatasetError(f"{option} {file} cannot be read: {reason}; name another file.") from None
-    return ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip())
+    # splitlines() would also split at U+2028, which JSON may have within a text.
+    return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import ray
+from starlette.types import Message, Scope
 
 from rayrank.core.errors import RayrankError
 from rayrank.serve.config import SearchConfig, ServeConfig
-from rayrank.serve.draining import Gate, Message
+from rayrank.serve.draining import Gate
 from rayrank.serve.records import Answer, Ask, Figures, Hit, Info, Load, Overloaded, Piece
 from rayrank.serve.remote import Handle, Remote
 
@@ -76,10 +77,12 @@ class Ranker:
         except (Overloaded, RayrankError) as refusal:
             return refusal
 
-    async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any] | Overloaded:
+    async def explain(
+        self, query: str, passage: str, query_type: str | None
+    ) -> dict[str, Any] | Overloaded | RayrankError:
         try:
             return await self.model.explain(query, passage, query_type)
-        except Overloaded as refusal:
+        except (Overloaded, RayrankError) as refusal:
             return refusal
 
     async def info(self) -> Info:
@@ -91,11 +94,8 @@ class Ranker:
     async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
         return await self.model.tokenise(texts, with_special)
 
-    async def ready(self) -> bool | Overloaded:
-        try:
-            return await self.model.ready()
-        except Overloaded as refusal:
-            return refusal
+    async def ready(self) -> bool:
+        return await self.model.ready()
 
     def check_health(self) -> None:
         """Raise an error if Serve has to replace this replica."""
@@ -139,7 +139,7 @@ class Api:
         if settings == self._settings:
             return
         config = ServeConfig.model_validate(settings["settings"])
-        backend = Remote(*self._handles, config.name, config.scaling.patience_s, config.limits.request_s)
+        backend = Remote(*self._handles, config.name, config.scaling.patience_s)
         self._gate.app, self._settings = create_api(backend, config, settings["keys"]), settings
         self._watching = self._watching or asyncio.create_task(self._gate.watch())
 
@@ -149,7 +149,7 @@ class Api:
         return figures
 
     def __serve_build_asgi_app__(self) -> Any:
-        async def forward(scope: Message, receive: Channel, send: Channel) -> None:
+        async def forward(scope: Scope, receive: Channel, send: Channel) -> None:
             # The server's startup event arrives before the settings, and the application does not use it.
             if scope["type"] != "lifespan":
                 await self._gate(scope, receive, send)

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 from rayrank.core.errors import ConfigError, RayrankError
@@ -20,6 +21,9 @@ from rayrank.serve.ports import check_free
 
 HOOK = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "rayrank.serve.proxy:middlewares"
 """The environment variable, read where Ray runs, that names what Ray puts around its HTTP proxies."""
+
+SIGNALS = signal.SIGINT, signal.SIGTERM
+"""The signals that stop the server."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -62,32 +66,66 @@ def _serve(config: ServeConfig, settings: dict[str, Any], host: str, port: int) 
     from rayrank.serve.draining import stop
 
     app = application(settings)
-    os.environ.setdefault(*HOOK)
-    address = os.environ.get("RAY_ADDRESS", "local")
-    ray.init(address=address, namespace="serve", logging_level=logging.WARNING)
-    if serve.status().applications:
-        raise ConfigError(f"RAY_ADDRESS={address} serves already: change that endpoint with serve deploy.")
+    _join_ray()
     # After ray.init, which sets a handler of SIGTERM itself.
-    stopped = threading.Event()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda number, frame: stopped.set())
+    stopped = Stopped()
     try:
         serve.start(http_options={"host": host, "port": port})
         serve.run(app)
-        say(f"serving {config.name} at http://{host}:{port} (Ctrl-C stops it when all requests are answered)")
-        while not stopped.wait(1):
+        stopped.is_up = True
+        name = f"[{host}]" if ":" in host else host
+        say(f"serving {config.name} at http://{name}:{port} (Ctrl-C stops it when all requests are answered)")
+        while not stopped.event.wait(1):
             pass
+    except KeyboardInterrupt:
+        pass
     except RuntimeError as error:
-        if not stopped.is_set():
-            raise ConfigError(f"{config.model} does not start: {str(error).strip().splitlines()[-1]}") from None
-    # A second signal ends the process at once.
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, signal.SIG_DFL)
+        if not stopped.event.is_set():
+            raise ConfigError(f"{config.model} does not start: {_reason(error)}") from None
     say(f"stopping: no new requests; those in flight have {config.scaling.drain_s:g} s")
     left = stop(config.scaling.drain_s)
     with suppress(Exception):  # whatever Ray finds while it ends its processes, they end
         ray.shutdown()
     say(f"stopped; {left} requests were cut off" if left else "stopped; all requests were answered")
+
+
+def _join_ray() -> None:
+    """Start Ray, or join the one that RAY_ADDRESS names if it serves nothing yet."""
+    import ray
+    from ray import serve
+
+    os.environ.setdefault(*HOOK)
+    address = os.environ.get("RAY_ADDRESS", "local")
+    try:
+        ray.init(address=address, namespace="serve", logging_level=logging.WARNING)
+    except (ConnectionError, ValueError) as error:
+        raise ConfigError(
+            f"RAY_ADDRESS={address} cannot be used: {_reason(error).rstrip('.')}; name a running Ray, or unset it."
+        ) from None
+    if serve.status().applications:
+        raise ConfigError(f"RAY_ADDRESS={address} serves already: change that endpoint with serve deploy.")
+
+
+def _reason(error: Exception) -> str:
+    """Return the last line of an error's message, or the name of an error without one."""
+    return str(error).strip().rpartition("\n")[2] or type(error).__name__
+
+
+class Stopped:
+    """Notes Ctrl-C or SIGTERM, and interrupts a server that is not up yet; a second one ends the process."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.is_up = False
+        for name in SIGNALS:
+            signal.signal(name, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.event.set()
+        for name in SIGNALS:
+            signal.signal(name, signal.SIG_DFL)
+        if not self.is_up:
+            raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

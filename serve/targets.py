@@ -11,10 +11,8 @@ from urllib.parse import urlsplit
 import yaml
 
 from rayrank.core.errors import ConfigError, StorageError
+from rayrank.serve.deployments import RANKER
 from rayrank.serve.live_endpoint import Endpoint
-
-RANKER = "Ranker"
-"""The deployment of the model; its user_config names the exported folder."""
 
 ALL_INTERFACES = ("0.0.0.0", "::")
 
@@ -89,8 +87,8 @@ class RunningServe:
         config = next((app for app in applications if app.get("name", "default") == name), None)
         if config is None:
             raise ConfigError(
-                f"--to {self._url}: the application {name} was started by serve run, which keeps no config to change; "
-                f"start it with serve deploy."
+                f"--to {self._url}: the application {name} was started by rayrank serve or serve run, which keep no "
+                f"config to change; start it with serve deploy."
             )
         deployments = config.setdefault("deployments", [])
         ranker = next((entry for entry in deployments if entry["name"] == RANKER), None)
@@ -135,7 +133,7 @@ class RunningServe:
             # Each request reaches any one of the replicas.
             found = [endpoint.load_error() for _ in range(ANSWERS_PER_REPLICA * max(1, num_replicas))]
         except ConfigError:
-            return  # jobs.promote compares scores under the URL that it was given
+            return  # rayrank promote compares scores under the URL that it was given
         if reason := next(filter(None, found), None):
             raise ConfigError(f"{model} does not start: {reason}; the replicas kept the previous model all the while.")
 

@@ -5,6 +5,7 @@ const by = (id) => document.getElementById(id);
 export function describe(info) {
   const strm = info.strm === "off" ? "plain attention" : "STRM";
   by("model").textContent = `${info.model_id} · ${strm} · up to ${info.max_input_length} word pieces`;
+  by("docs").hidden = !info.docs;
   by("sources").hidden = !info.search;
   by("types").hidden = !info.query_types.length;
   by("query-type").length = 1;
@@ -18,7 +19,7 @@ function describePrecision(table) {
   by("precisions").hidden = !given.length;
   by("min-precision").length = 1;
   given.forEach(({ wanted }) =>
-    by("min-precision").add(new Option(`only those right in ${percent(wanted, 0)} of the cases`, wanted)));
+    by("min-precision").add(new Option(`passages above the threshold for ${percent(wanted, 0)} precision`, wanted)));
   if (!table) return;
   by("about").querySelector(".num-queries").textContent = table.num_queries.toLocaleString("en");
   by("about").querySelector("tbody").replaceChildren(...table.levels.map((level) => row(level, table)));

@@ -4,6 +4,9 @@ const KEY = "rayrank-api-key"; // where the page to try the model keeps the key,
 
 const description = await (await fetch("openapi.json")).json();
 document.getElementById("about").textContent = description.info.description;
+const key = document.getElementById("api-key");
+key.value = sessionStorage.getItem(KEY) ?? "";
+key.addEventListener("input", () => sessionStorage.setItem(KEY, key.value.trim()));
 document.getElementById("routes").replaceChildren(...sections());
 
 function make(tag, { text, ...properties } = {}, ...children) {

@@ -14,6 +14,7 @@ const form = by("ask");
 const list = by("passages-ranked");
 let running = new AbortController();
 let firstStageWeight = 0; // of first-stage scores, for passages from the index
+let canExplain = true;
 
 start();
 
@@ -74,6 +75,7 @@ async function describeModel() {
   try {
     const info = await get("info");
     firstStageWeight = info.first_stage_weight;
+    canExplain = info.explain;
     describe(info);
   } catch (error) {
     showProblem(error);
@@ -91,7 +93,7 @@ async function ask() {
     by("status").textContent = "Scoring …";
     list.setAttribute("aria-busy", "true");
     const found = await rerank(request, signal);
-    if (!by("key").hidden && by("query-type").length === 1) describeModel();
+    if (!by("key").hidden && by("query-type").length === 1) await describeModel();
     show(request, found, signal);
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -166,7 +168,7 @@ function show(request, { passages, order, weight, type, warnings }, signal) {
   by("status").replaceChildren(paragraph(facts), ...warnings.map((warning) => paragraph(inPageWords(warning), "warning")));
   by("results-title").focus({ preventScroll: true });
   by("status").scrollIntoView({ block: "start", behavior: prefersReducedMotion() ? "auto" : "smooth" });
-  prefetch(best.slice(0, PREFETCHED), signal);
+  if (canExplain) prefetch(best.slice(0, PREFETCHED), signal);
 }
 
 function paragraph(text, name = "") {
@@ -213,6 +215,7 @@ function card(request, passage, before, place, type) {
     fetched = undefined;
     throw error;
   }));
+  part("explain").hidden = !canExplain;
   part("explain").addEventListener("click", () => toggle(part("explain"), part("why"), why));
   part("explain").setAttribute("aria-label", `Explain passage ${place + 1}`);
   return { element, why };

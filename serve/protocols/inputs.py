@@ -3,11 +3,13 @@
 from dataclasses import asdict
 from typing import Annotated, Any
 
+from fastapi import Response
 from pydantic import BaseModel, BeforeValidator, Field
 
 from rayrank.serve.protocols.pairs import score_pairs
 from rayrank.serve.protocols.problems import Problem, TeiError
 from rayrank.serve.protocols.route import BODY_STATUSES, Serving, documented, guarded
+from rayrank.serve.protocols.tei import warning_headers
 from rayrank.serve.protocols.wire import Texts, Wire
 
 LABEL = "LABEL_0"
@@ -67,7 +69,9 @@ router = guarded(lambda body: TeiError, documented(TeiError, (*BODY_STATUSES, 42
 
 
 @router.post("/predict", tags=["Re-ranking"])
-async def predict(request: PredictRequest, service: Serving) -> list[Prediction] | list[list[Prediction]]:
+async def predict(
+    request: PredictRequest, response: Response, service: Serving
+) -> list[Prediction] | list[list[Prediction]]:
     """Score pairs of texts, in the order of the request (text-embeddings-inference)."""
     inputs: list[Any] = request.inputs
     alone = isinstance(inputs[0], str)
@@ -79,6 +83,7 @@ async def predict(request: PredictRequest, service: Serving) -> list[Prediction]
         place = f"inputs.{side}" if alone else f"inputs.{row}.{side}"
         fix = "set truncate to true to truncate it"
         raise Problem("too_many", f"{place}: longer than the model's maximum input; {fix}.", place)
+    response.headers.update(warning_headers(scored.cut, bool(scored.queries_cut), scored.warnings))
     values = scored.logits if request.raw_scores else scored.probabilities
     # Without a deadline every pair has a score.
     found = [[Prediction(score=value)] for value in values if value is not None]

@@ -138,7 +138,7 @@ def problem_of(error: Exception) -> Problem:
             return _invalid(error.errors())
         case Overloaded():
             seconds = max(1, round(error.retry_after + 0.5))
-            message = f"The queue is full: try again in {seconds} s."
+            message = f"The server is busy: send the request again in {seconds} s."
             return Problem("overloaded", message, headers={"Retry-After": str(seconds)})
         case Unready():
             return Problem("unready", "No model is ready: try again in some seconds.", headers=SOON)

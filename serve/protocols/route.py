@@ -1,7 +1,8 @@
 """Routes that check the API key, the limits and the JSON of a request before they handle it, and format its errors."""
 
+import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from rayrank.serve.keys import ApiKeys
 from rayrank.serve.limits import BodyRoom, check_key, check_lists, read_json
 from rayrank.serve.metrics import Metrics
 from rayrank.serve.protocols.problems import ErrorBody, problem_of
-from rayrank.serve.records import Answer, Ask, Backend
+from rayrank.serve.records import Answer, Ask, Backend, TimedOut
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 ErrorFormat = Callable[[Any], type[ErrorBody]]
@@ -32,7 +33,7 @@ DESCRIPTIONS = {
     415: "The body is not application/json",
     422: "A field is wrong; the message names it",
     424: "A fault of the server, as text-embeddings-inference reports it",
-    429: "The queue is full; Retry-After is the number of seconds to wait",
+    429: "The server is busy; Retry-After is the number of seconds to wait",
     500: "A fault of the server",
     503: "No model is ready",
 }
@@ -102,7 +103,7 @@ def guarded(error_format: ErrorFormat, statuses: dict[int | str, Any], needs_key
                             value = await read_json(request, limits.body_bytes, take)
                             check_lists(value, limits.documents)
                             request = ReadRequest(request, value)
-                        return await handle(request)
+                        return await _in_time(handle(request), limits.request_s)
                 except ClientDisconnect:
                     return Response(status_code=499)
                 except Exception as error:
@@ -113,6 +114,17 @@ def guarded(error_format: ErrorFormat, statuses: dict[int | str, Any], needs_key
     # For the documentation only: FastAPI's dependencies run after the body is read, but the key is checked before.
     key = [Depends(HTTPBearer(auto_error=False, description="A key, if the server requires one."))] if needs_key else []
     return APIRouter(route_class=GuardedRoute, responses=statuses, dependencies=key)
+
+
+async def _in_time(answer: Awaitable[Response], seconds: float) -> Response:
+    """Return the response, or raise TimedOut."""
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await answer
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise TimedOut(seconds) from None
 
 
 def refusal(error: Exception, errors: type[ErrorBody], client: str | None = None) -> Response:

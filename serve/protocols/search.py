@@ -80,7 +80,7 @@ async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
         hits = []
     if not hits:
         return SearchAnswer(
-            model=service.config.name, results=[], query_type=request.query_type, partial=limit.expired()
+            model=service.backend.name, results=[], query_type=request.query_type, partial=limit.expired()
         )  # fmt: skip
     ask = Ask(
         request.query, [hit.text for hit in hits], request.query_type, [hit.score for hit in hits],

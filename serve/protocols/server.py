@@ -95,6 +95,8 @@ class InfoAnswer(BaseModel):
     """Whether POST /search is available."""
     explain: bool
     """Whether POST /explain is available."""
+    docs: bool
+    """Whether /docs and /openapi.json are available."""
     load_error: str | None
     """Why the model that was to replace this one could not be loaded."""
 
@@ -126,7 +128,8 @@ async def info(service: Serving) -> InfoAnswer:
         model_id=facts.pop("model"), max_input_length=facts.pop("length"), model_dtype=facts.pop("dtype"),
         max_batch_tokens=facts.pop("batch_tokens"), tokenization_workers=facts.pop("tokenisers"),
         max_concurrent_requests=config.scaling.queued, max_client_batch_size=config.limits.documents,
-        search=bool(config.search.run), explain=config.http.explain, **facts,
+        search=bool(config.search.run), explain=config.http.explain, docs=config.http.docs,
+        **facts,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import Response
@@ -106,14 +107,20 @@ def _headers(ask: Ask, answer: Answer, seconds: float) -> dict[str, str]:
     headers["x-compute-time"] = headers["x-total-time"]
     headers["x-compute-characters"] = str(len(ask.query) + sum(map(len, ask.passages)))
     headers["x-compute-tokens"] = str(answer.num_tokens)
-    if answer.cut:
-        more = ["..."] if len(answer.cut) > MAX_LISTED else []
-        headers["x-cut-texts"] = ",".join([*map(str, answer.cut[:MAX_LISTED]), *more])
-    if answer.query_cut:
-        headers["x-cut-query"] = "true"
-    if answer.warnings:
-        # JSON in ASCII, because a header takes neither line breaks nor every character of a request.
-        headers["x-warnings"] = json.dumps(answer.warnings)
     if answer.partial:
         headers["x-partial"] = "true"
+    return headers | warning_headers(answer.cut, answer.query_cut, answer.warnings)
+
+
+def warning_headers(cut: Sequence[int], is_query_cut: bool, warnings: Sequence[str]) -> dict[str, str]:
+    """Return as headers what `warnings_of` returns, for answers that have no field for it."""
+    headers = {}
+    if cut:
+        more = ["..."] if len(cut) > MAX_LISTED else []
+        headers["x-cut-texts"] = ",".join([*map(str, cut[:MAX_LISTED]), *more])
+    if is_query_cut:
+        headers["x-cut-query"] = "true"
+    if warnings:
+        # JSON in ASCII, because a header takes neither line breaks nor every character of a request.
+        headers["x-warnings"] = json.dumps(warnings)
     return headers

@@ -30,7 +30,7 @@ def sentence(field: str, error: Mapping[str, Any]) -> str:
         return f"{name} is {_shown(value)}, which is too {adjective}: send {bound} {context[key]:g}."
     match kind:
         case "missing":
-            return f"{name} is missing: send it, as /docs describes it."
+            return f"{name} is missing: send it."
         case "too_short" | "too_long":
             number, bound = (
                 (context["min_length"], "at least") if kind == "too_short" else (context["max_length"], "at most")
@@ -42,7 +42,7 @@ def sentence(field: str, error: Mapping[str, Any]) -> str:
             return f"{name} is {_shown(value, quotes=True)}, which is unknown: send {context['expected']}."
         case "value_error":
             return f"{name} is {_shown(value)}: {str(context['error']).rstrip('.')}."
-    return f"{name} is {_shown(value)}, which does not fit: send it as /docs describes it."
+    return f"{name} is {_shown(value)}, which does not fit: send what this route takes."
 
 
 def _shown(value: Any, quotes: bool = False) -> str:

@@ -202,9 +202,9 @@ def test_passages_below_the_wanted_precision_are_left_out_with_a_sentence(page: 
     expect(page.locator("#about tbody")).to_contain_text("90 %")
     expect(page.locator("#about tbody")).to_contain_text("dev is too small")
 
-    page.get_by_label("Show", exact=True).select_option("only those right in 50 % of the cases")
+    page.get_by_label("Show", exact=True).select_option("passages above the threshold for 50 % precision")
     ask(page)
-    page.get_by_label("Show", exact=True).select_option("only those right in 90 % of the cases")
+    page.get_by_label("Show", exact=True).select_option("passages above the threshold for 90 % precision")
     page.get_by_role("button", name="Re-rank").click()
 
     expect(page.locator("#status .warning")).to_contain_text("No result: no passage reaches min_precision=0.9")
@@ -247,6 +247,16 @@ def test_failures_of_the_server_are_explained(page: Page, answer: dict | None, m
     page.get_by_role("button", name="Re-rank").click()
 
     expect(page.get_by_role("alert")).to_contain_text(message)
+
+
+def test_what_the_server_does_not_offer_is_not_shown(page: Page, server: str) -> None:
+    info = {**httpx.get(f"{server}/info").json(), "explain": False, "docs": False}
+    page.route("**/info", lambda route: route.fulfill(json=info))
+    page.reload()
+
+    expect(page.get_by_role("link", name="The API behind this page")).to_be_hidden()
+    ask(page)
+    expect(page.locator(".card .explain").first).to_be_hidden()
 
 
 @pytest.mark.slow
@@ -347,3 +357,14 @@ def test_the_page_of_the_routes_describes_and_tries_each_of_them(browser: Browse
             route.locator("summary").click()
             route.get_by_role("button", name="Send").click()
             expect(route.locator("pre")).to_contain_text(found)
+
+
+@pytest.mark.slow
+def test_the_page_of_the_routes_takes_an_api_key(browser: Browser, closed: str) -> None:
+    with opened(browser, closed) as page:
+        page.goto(f"{closed}docs")
+        page.get_by_label("API key").fill("sesame")
+        route = page.locator('[id="POST/v1/rerank"]')
+        route.locator("summary").click()
+        route.get_by_role("button", name="Send").click()
+        expect(route.locator("pre")).to_contain_text('"relevance_score"')

@@ -193,8 +193,9 @@ def test_without_a_replica_the_endpoint_answers_503(serving: str, model_folder: 
     target = RunTarget(build(settings), name="absent", route_prefix="/absent")
     serve.run_many([target], wait_for_applications_running=False)
     with httpx.Client(base_url=f"{serving}/absent", timeout=60) as client:
-        wait_until(lambda: client.get("/health").status_code == 200)
-        assert client.get("/ready").status_code == 503
+        # A file of the page needs only the ingress.
+        wait_until(lambda: client.get("/page.js").status_code == 200)
+        assert [client.get(path).status_code for path in ("/health", "/ready")] == [503, 503]
         assert ask(client, "a", ["b"]).status_code == 503
         # Without a replica, a deadline does not give an empty answer either.
         hurried = client.post("/v1/rerank", json={"query": "a", "documents": ["b"], "deadline_ms": 100})

@@ -21,11 +21,11 @@ LONG = ["word " * 175] * 60
 
 
 @contextmanager
-def started(model: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
-    """Yield a server that is ready, and the lines that it prints."""
+def started(model: Path, port: int, sign: str, *settings: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """Yield a server that has printed a line with `sign`, and the lines that it prints."""
     lines: list[str] = []
     process = subprocess.Popen(
-        [*COMMAND, "--model", str(model), "--port", str(port), "batching.queued_pairs=1000000"],
+        [*COMMAND, "--model", str(model), "--port", str(port), *settings],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert process.stdout is not None
@@ -33,7 +33,7 @@ def started(model: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], lis
     reader.start()
     try:
         end = time.monotonic() + 240  # a busy machine starts Ray slowly
-        while not any(line.startswith("serving ") for line in lines):
+        while not any(sign in line for line in lines):
             assert process.poll() is None, "".join(lines)
             assert time.monotonic() < end, "".join(lines)
             time.sleep(0.1)
@@ -48,7 +48,10 @@ def started(model: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], lis
 def test_sigterm_lets_the_requests_in_flight_finish_and_refuses_others(model_folder: Path) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}/v1/rerank"
-    with started(model_folder, port) as (process, lines), ThreadPoolExecutor(16) as pool:
+    with (
+        started(model_folder, port, "(Ctrl-C stops", "batching.queued_pairs=1000000") as (process, lines),
+        ThreadPoolExecutor(16) as pool,
+    ):
         second = subprocess.run(
             [*COMMAND, "--model", str(model_folder), "--port", str(port)],
             capture_output=True, text=True, timeout=60,
@@ -77,3 +80,18 @@ def test_sigterm_lets_the_requests_in_flight_finish_and_refuses_others(model_fol
     printed = "".join(lines)
     assert "all requests were answered" in printed
     assert not any(sign in printed for sign in ("Traceback", "*** SIG", "Stack trace", "C  [")), printed
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_server_whose_replica_cannot_be_scheduled(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Seconds after which Serve says that a replica waits for its resources.
+    monkeypatch.setenv("RAY_SERVE_SLOW_STARTUP_WARNING_S", "1")
+    settings = "resources.cpus=1000", "scaling.drain_s=1"
+    with started(model_folder, free_port(), "to be scheduled", *settings) as (process, lines):
+        process.send_signal(signal.SIGTERM)
+        status = process.wait(30)
+
+    assert status == 0
+    assert "Traceback" not in "".join(lines)

@@ -46,7 +46,7 @@ def write_card(
         + _use_fusion(fusion),
         "## Training\n\n" + _training(origin),
         "## Evaluation\n\n" + _evaluation(origin),
-        "## Intended use and limits\n\n" + _limits(origin, settings, portable),
+        "## Intended use and limits\n\n" + _limits(origin, settings, portable, calibration is not None),
     ]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
@@ -259,12 +259,17 @@ def _evaluation(origin: Provenance) -> str:
     return "\n\n".join(tables)
 
 
-def _limits(origin: Provenance, settings: Settings, portable: bool) -> str:
+def _limits(origin: Provenance, settings: Settings, portable: bool, calibrated: bool) -> str:
+    scores = (
+        "Scores are logits; compare passages of different queries by the calibrated probability only."
+        if calibrated
+        else "Scores are logits: they order the passages of one query. They are not probabilities, and scores of "
+        "different queries cannot be compared."
+    )
     points = [
         f"The model re-ranks the candidates of a first stage; in training they were the top {origin.depth:,} of "
         f"{origin.first_stage}.",
-        "Scores are logits: they order the passages of one query. They are not probabilities, and scores of different "
-        "queries cannot be compared.",
+        scores,
         "The figures hold for the dataset above; measure the model before you use it in another domain or language.",
         "Judgments are incomplete: a relevant passage without one counts as wrong, in training and in the figures.",
         "The model learned the errors and biases of its training data, too.",

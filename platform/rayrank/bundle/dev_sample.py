@@ -6,7 +6,7 @@ from rayrank.core.config import Section
 
 
 class JudgedQuery(Section):
-    """A dev query, some of its candidates in the first stage's order, and their grades: a line of jobs.promote's
+    """A dev query, some of its candidates in the first stage's order, and their grades: a line of `rayrank promote`'s
     --queries."""
 
     query: str

@@ -228,10 +228,12 @@ def load(folder: str, backend: Backend = "torch") -> Bundle:
 
 def _check_folder(path: Path, folder: str, backend: Backend) -> None:
     if not (path / SETTINGS).is_file():
-        raise ConfigError(f"{folder} is no exported model: it has no {SETTINGS}; name a folder that jobs.export made.")
+        raise ConfigError(
+            f"{folder} is no exported model: it has no {SETTINGS}; name a folder that `rayrank export` made."
+        )
     if backend == "onnx-int8" and not (path / INT8).is_file():
         raise ConfigError(
-            f"scorer.backend={backend} cannot be used: {folder} has no {INT8}; run jobs.export with --set "
+            f"scorer.backend={backend} cannot be used: {folder} has no {INT8}; run `rayrank export` with --set "
             f"scorer.backend={backend}, or set scorer.backend=torch."
         )
 

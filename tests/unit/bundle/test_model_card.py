@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import yaml
@@ -19,6 +20,7 @@ from rayrank.jobs.export import run
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
 from rayrank.models.saved import save
+from rayrank.scores.calibration import fit
 from rayrank.scores.fusion import Feature, Fusion
 from rayrank.scores.precision import Level, PrecisionTable
 from rayrank.text.pieces import load_tokenizer, save_tokenizer
@@ -114,6 +116,14 @@ def test_the_card_states_the_input_format_and_the_query_types() -> None:
     assert "`[CLS] query [SEP] passage [SEP]`" in untyped
     assert 'model.rank("a query"' in untyped
     assert "types=" not in untyped
+
+
+def test_the_card_says_which_scores_of_different_queries_can_be_compared() -> None:
+    curve = fit(np.arange(40) / 10 - 2, np.arange(40) % 3 > 0, np.arange(40) % 4, "platt")
+    plain, calibrated = (write_card(ORIGIN, SETTINGS, portable=True, calibration=each) for each in (None, curve))
+    assert "They are not probabilities" in plain
+    assert "They are not probabilities" not in calibrated
+    assert "by the calibrated probability only" in calibrated
 
 
 def test_the_card_of_a_model_with_strm_says_that_other_libraries_refuse_it() -> None:

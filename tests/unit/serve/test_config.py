@@ -34,7 +34,7 @@ def test_relative_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({}, r"^model is missing: name a folder written by jobs\.export, as in model=DIR\.$"),
+        ({}, r"^model is missing: name a folder written by `rayrank export`, as in model=DIR\.$"),
         (
             {"model": "m", "limits.document": "5"},
             r"^The setting limits\.document .*: did you mean limits\.documents\?$",

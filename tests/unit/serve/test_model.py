@@ -334,8 +334,8 @@ def test_a_short_request_is_tokenised_between_the_slices_of_a_long_one(
     types: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = opened(types, **{"batching.tokenisers": "1"})
-    tokenised, pieces = [], model.reader._pieces
-    monkeypatch.setattr(model.reader, "_pieces", lambda texts: (tokenised.append(texts[0]), pieces(texts))[1])
+    tokenised, look_up = [], model.reader._pieces.look_up
+    monkeypatch.setattr(model.reader._pieces, "look_up", lambda texts: (tokenised.append(texts[0]), look_up(texts))[1])
     long, short = ["fish " * 2000] * 50, ["bogue"]
 
     answers = asked(model, Ask("what", long, "location"), Ask("what", short, "location"))
@@ -350,7 +350,7 @@ def test_a_model_whose_scorer_is_stuck_is_not_ready_and_fails_its_check(
     types: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(served_model, "PROBE_S", 0.1)
-    model = opened(types, **{"batching.stuck_s": "0.1"})
+    model = opened(types, **{"batching.stuck_s": "0.1", "batching.queued_pairs": "1"})
     may_go, start = threading.Event(), model._batcher._start_batch
     monkeypatch.setattr(model._batcher, "_start_batch", lambda pairs: (may_go.wait(), start(pairs))[1])
 
@@ -362,12 +362,20 @@ def test_a_model_whose_scorer_is_stuck_is_not_ready_and_fails_its_check(
         waiting = asyncio.create_task(model.rerank(Ask("what", ["fish"], "location")))
         await asyncio.sleep(1.0)
         assert not await model.ready()
+        # The probe finds no room in a full queue.
+        queued = asyncio.create_task(model.rerank(Ask("what", ["fish"], "location")))
+        await asyncio.sleep(0.2)
+        with pytest.raises(Overloaded):
+            await model.rerank(Ask("what", ["fish"], "location"))
+        assert not await model.ready()
         with pytest.raises(RuntimeError, match="its scorer is stuck in a batch"):
             model.check()
         may_go.set()
-        assert len((await waiting).order) == 1
+        assert len((await waiting).order) == len((await queued).order) == 1
         assert await model.ready()
         model.check()
+        monkeypatch.setattr(model._batcher, "_start_batch", lambda pairs: 1 / 0)
+        assert not await model.ready()
 
     asyncio.run(work())
     asyncio.run(model.close())

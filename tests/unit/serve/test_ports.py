@@ -36,3 +36,15 @@ def test_a_port_is_free_as_soon_as_its_server_has_ended(taken: int) -> None:
 def test_an_address_that_this_machine_does_not_have_is_refused(host: str, port: int, reason: str) -> None:
     with pytest.raises(ConfigError, match=f"--port {port} cannot be used: .*{reason}"):
         check_free(host, port)
+
+
+def test_an_address_of_ipv6_is_checked_too() -> None:
+    try:
+        server = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with server:
+        port = server.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"^port={port} is taken"):
+            check_free("::1", port)
+    check_free("::1", port)

@@ -15,7 +15,7 @@ import torch
 
 from rayrank.bundle.export import Bundle, export, settings_of
 from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
-from rayrank.core.errors import ConfigError
+from rayrank.core.errors import ConfigError, RayrankError
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
 from rayrank.serve import app
@@ -64,18 +64,20 @@ def test_the_old_model_answers_until_the_new_one_is_loaded(folders: list[Path]) 
     assert not np.allclose(answers[0].logits, answers[-1].logits, atol=1e-3)
 
 
-def test_a_precision_that_the_model_cannot_give_is_a_value_because_ray_logs_exceptions(folders: list[Path]) -> None:
-    async def work() -> object:
+def test_refusals_are_values_because_ray_logs_exceptions(folders: list[Path]) -> None:
+    async def work() -> tuple[object, object]:
         ranker = Ranker()
         await ranker.reconfigure({"model": str(folders[0])})
-        found = await ranker.rerank(replace(ASK, min_precision=0.9))
+        found = await ranker.rerank(replace(ASK, min_precision=0.9)), await ranker.explain("where", " ", None)
         await ranker.model.close()
         return found
 
-    found = asyncio.run(work())
+    precision, blank = asyncio.run(work())
 
-    assert isinstance(found, ConfigError)
-    assert "min_precision=0.9 cannot be given: the model's folder has no table" in str(found)
+    assert isinstance(precision, ConfigError)
+    assert "min_precision=0.9 cannot be given: the model's folder has no table" in str(precision)
+    assert isinstance(blank, RayrankError)
+    assert "The passage has no word pieces" in str(blank)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +90,12 @@ def test_a_replica_gets_every_setting_of_the_model(settings: dict[str, Any]) -> 
 
     for name in ("model", "batching", *settings):
         assert getattr(found, name) == getattr(config, name)
+
+
+def test_the_number_of_ingress_replicas_is_no_setting_of_the_model() -> None:
+    one, three = (ServeConfig.model_validate({"model": "/m", "resources": {"ingress": num}}) for num in (1, 3))
+
+    assert _ranker(one).user_config == _ranker(three).user_config
 
 
 def test_equal_settings_load_nothing_and_a_model_that_cannot_be_loaded_leaves_the_old_one(

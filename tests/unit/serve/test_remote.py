@@ -11,7 +11,7 @@ from rayrank.core.errors import ConfigError
 from rayrank.serve import remote as requests_to_replicas
 from rayrank.serve.app import _ranker
 from rayrank.serve.config import ServeConfig
-from rayrank.serve.records import Answer, Ask, TimedOut, Timing, Unready
+from rayrank.serve.records import Answer, Ask, Timing, Unready
 from rayrank.serve.remote import GRACE_S, Remote
 
 pytestmark = pytest.mark.timed
@@ -56,8 +56,8 @@ async def soon(ask: Ask) -> Answer:
     return SCORED
 
 
-def remote(ranker: Ranker, longest: float = 60) -> Remote:
-    return Remote(ranker, None, "old", patience=20, longest=longest)  # type: ignore[arg-type]
+def remote(ranker: Ranker) -> Remote:
+    return Remote(ranker, None, "old", patience=20)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("is_up", [True, False])
@@ -103,16 +103,27 @@ def test_a_timeout_that_is_not_the_deadline_is_an_error() -> None:
         asyncio.run(remote(Ranker(fails)).rerank(Ask("what", ["a"], deadline_ms=5000)))
 
 
-def test_no_request_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests_to_replicas, "_has_replica", lambda method: True)
-    ranker = Ranker(late)
-    began = time.monotonic()
-    with pytest.raises(TimedOut) as refusal:
-        asyncio.run(remote(ranker, longest=0.2).rerank(Ask("what", ["a"])))
+class Silent:
+    """A deployment handle whose replicas do not answer a question to all of them in time."""
 
-    assert refusal.value.seconds == 0.2
-    assert time.monotonic() - began < 2
-    assert [response.is_cancelled for response in ranker.responses] == [True]
+    deployment_name = app_name = "any"
+
+    def broadcast(self, method: str) -> "Silent":
+        return self
+
+    async def results_async(self, timeout_s: float, return_exceptions: bool) -> list[Any]:
+        raise TimeoutError
+
+
+def test_without_the_figures_of_an_ingress_a_scrape_fails_because_sums_must_not_decrease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(requests_to_replicas.serve, "get_deployment_handle", lambda name, application: Silent())
+    behind = Remote(Silent(), None, "any", patience=20)  # type: ignore[arg-type]
+
+    assert asyncio.run(behind.loads()) == []
+    with pytest.raises(Unready):
+        asyncio.run(behind.ingresses())
 
 
 @pytest.mark.parametrize(

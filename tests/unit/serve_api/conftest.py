@@ -21,6 +21,8 @@ LONG = 200
 class WordScorer:
     """Scores a passage by the number of query words it contains; some queries make it fail as a model can."""
 
+    name = "words"
+
     def __init__(self) -> None:
         self.asks: list[Ask] = []
 
@@ -31,6 +33,8 @@ class WordScorer:
                 raise Overloaded(2.3)
             case "unready":
                 raise Unready
+            case "late":
+                await asyncio.sleep(60)
             case "broken":
                 raise RuntimeError("a secret of the server")
         words = set(ask.query.split())

@@ -36,7 +36,7 @@ def test_messages_name_the_field_its_value_and_the_fix(api: str, field: dict[str
 
 def test_messages_about_the_body_and_choices_name_the_fix(api: str) -> None:
     assert said(api, "/v2/rerank", b"[]") == "The body is a list: send an object."
-    assert said(api, "/v2/rerank", b'{"query": "q"}') == "documents is missing: send it, as /docs describes it."
+    assert said(api, "/v2/rerank", b'{"query": "q"}') == "documents is missing: send it."
     wrong = b'{"query": "q", "texts": ["a"], "truncation_direction": "up"}'
     assert said(api, "/rerank", wrong).startswith('truncation_direction is "up", which is unknown: send ')
 

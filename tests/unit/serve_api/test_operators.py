@@ -1,5 +1,6 @@
 """What operators of an endpoint rely on: figures, the access log, security headers, and parts that are switched off."""
 
+import asyncio
 import json
 import logging
 import re
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.types import Message, Receive, Scope, Send
 
 from rayrank.serve import access
 from rayrank.serve.config import HttpConfig, ServeConfig
@@ -121,7 +123,7 @@ def logged(lines: list[str], number: int) -> list[dict[str, Any]]:
 
 
 def test_the_access_log_has_a_line_of_json_for_each_request(lines: list[str], start: Start) -> None:
-    url = start(ServeConfig(name="words"))
+    url = start(ServeConfig(name="words", http=HttpConfig(access_log=True)))
     headers = {"x-request-id": "abc-1"}
     requests.post(f"{url}/v1/rerank?q=secret", json=BODY, headers=headers, timeout=10)
     requests.head(f"{url}/nowhere%0Aforged", timeout=10)
@@ -134,8 +136,31 @@ def test_the_access_log_has_a_line_of_json_for_each_request(lines: list[str], st
 
 
 def test_documents_of_all_queries_of_a_request_are_logged(lines: list[str], start: Start) -> None:
-    post(f"{start(ServeConfig(name='words'))}/score", {"queries": ["a", "b", "a"], "documents": ["c", "d", "e"]})
+    url = start(ServeConfig(name="words", http=HttpConfig(access_log=True)))
+    post(f"{url}/score", {"queries": ["a", "b", "a"], "documents": ["c", "d", "e"]})
     assert logged(lines, 1)[0]["documents"] == 3
+
+
+@pytest.mark.parametrize(("has_answered", "status"), [(False, 499), (True, 200)])
+def test_a_client_that_leaves_while_it_is_scored_is_no_fault_of_the_server(has_answered: bool, status: int) -> None:
+    metrics = Metrics()
+
+    async def scores(scope: Scope, receive: Receive, send: Send) -> None:
+        if has_answered:
+            await send({"type": "http.response.start", "status": 200})
+        await asyncio.sleep(60)
+
+    async def leave() -> None:
+        async def send(message: Message) -> None:
+            pass
+
+        scope = {"type": "http", "method": "POST", "path": "/score", "headers": []}
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await access.Access(scores, metrics)(scope, send, send)  # type: ignore[arg-type]
+
+    asyncio.run(leave())
+    assert values(metrics.text([], []).decode())[f"rayrank_requests_total unknown {status}"] == 1
 
 
 def test_pages_run_only_scripts_of_this_server(api: str) -> None:
@@ -166,6 +191,8 @@ def test_pages_can_be_switched_off(start: Start, switch: str, off: list[str], on
     assert {requests.get(url + path, timeout=10).status_code for path in off} == {404 if switch == "docs" else 405, 404}
     assert {requests.get(url + path, timeout=10).status_code for path in on} == {200}
     assert post(f"{url}/v1/rerank", BODY).ok
+    assert requests.get(f"{url}/info", timeout=10).json()["docs"] is (switch != "docs")
+    assert ("/docs" in requests.get(f"{url}/nowhere", timeout=10).text) is (switch != "docs")
 
 
 def test_explanations_can_be_switched_off(start: Start) -> None:
@@ -208,3 +235,8 @@ def test_the_setting_writes_the_access_log_to_standard_output(
         time.sleep(0.01)
         written += capsys.readouterr().out
     assert [json.loads(line)["path"] for line in written.splitlines()] == ["/health"]
+
+    # A running replica builds its application anew when its settings change.
+    start(ServeConfig(name="words"))
+    requests.get(f"{url}/health", timeout=10)
+    assert not capsys.readouterr().out

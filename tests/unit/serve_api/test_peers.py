@@ -108,3 +108,11 @@ def test_options_lists_the_methods_of_a_path(api: str) -> None:
         assert (answer.status_code, answer.content) == (204, b"")
         assert answer.headers["allow"] == f"{methods}, OPTIONS"
     assert requests.options(f"{api}/nowhere", timeout=10).status_code == 404
+
+
+def test_pairs_whose_ends_were_not_read_are_named_in_headers(api: str) -> None:
+    long = "x" * 300
+    body = {"inputs": [["a", "b"], ["a", long], [long, "b"]]}
+    answer = requests.post(f"{api}/predict", json=body, timeout=10)
+    assert (answer.headers["x-cut-texts"], answer.headers["x-cut-query"]) == ("1", "true")
+    assert "x-cut-texts" not in requests.post(f"{api}/predict", json={"inputs": ["a", "b"]}, timeout=10).headers

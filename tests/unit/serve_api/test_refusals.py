@@ -301,3 +301,11 @@ def test_without_a_model_the_server_is_not_ready(scorer: Backend, api: str, monk
     for path in ("ready", "health"):
         answer = requests.get(f"{api}/{path}", timeout=10)
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+
+
+def test_no_request_waits_for_ever(start: Callable[..., str]) -> None:
+    url = start(ServeConfig(name="words", limits=LimitsConfig(request_s=0.2)))
+    for route in (TEI, V1, V2, SCORE):
+        answer = post(url + route, ask("late", route, ["a"]))
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+        assert "within 0.2 s" in said(answer, route)

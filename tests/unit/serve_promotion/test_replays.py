@@ -41,6 +41,13 @@ def test_queries_are_read_with_documents_and_judgments(tmp_path: Path) -> None:
     ]
 
 
+def test_a_line_separator_within_a_text_ends_no_line(tmp_path: Path) -> None:
+    text = "one\u2028two\x85three"
+    (tmp_path / "queries.jsonl").write_text(f'{{"query": "{text}", "documents": ["a"]}}\r\n', encoding="utf-8")
+
+    assert read_replays(str(tmp_path / "queries.jsonl"), None) == [Replay(text, ["a"])]
+
+
 def test_judgments_of_a_qrels_file_are_joined_by_id(tmp_path: Path) -> None:
     documents = [{"id": "p1", "text": "a"}, {"id": "p2", "text": "b"}]
     file = write(tmp_path / "queries.jsonl", {"query_id": "q1", "query": "who", "documents": documents})
