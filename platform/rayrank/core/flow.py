@@ -143,6 +143,7 @@ STAGES: dict[str, Stage] = {
         ("encoder", "training", "sdnet"),
         lambda config: ("corpus", CANDIDATES),
         "jobs.run_pipeline --until sdnet",
+        version=2,
         ignores=("encoder.dropout",),  # a frozen encoder drops out nothing
         scores_pairs=True,
     ),

@@ -165,7 +165,8 @@ class TopSignals(nn.Module):
         # passages would get nearly the same score, and the loss would stay at 1 for a long time.
         nn.init.normal_(self.match.weight)
         nn.init.normal_(first.weight, std=4)
-        self.score = nn.Sequential(first, nn.ReLU(), nn.Linear(width, 1))
+        # Without a bias: the loss compares scores of one query, so a bias would be trained by rounding errors alone.
+        self.score = nn.Sequential(first, nn.ReLU(), nn.Linear(width, 1, bias=False))
 
     def forward(self, summaries: Tensor, passages: Tensor, present: Tensor) -> Tensor:
         """Return one score per pair."""
