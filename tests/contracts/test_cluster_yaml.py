@@ -23,11 +23,8 @@ def prepared(written: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[s
     return config
 
 
-def test_ray_accepts_the_file(prepared: dict[str, Any]) -> None:
+def test_ray_accepts_the_file_and_would_refuse_a_misspelt_key(prepared: dict[str, Any]) -> None:
     validate_config(prepared)
-
-
-def test_rays_schema_would_refuse_a_misspelt_key(prepared: dict[str, Any]) -> None:
     with pytest.raises(Exception, match="max_wrokers"):
         validate_config({**prepared, "max_wrokers": 3})
 

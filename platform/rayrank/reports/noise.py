@@ -49,24 +49,31 @@ def report(
     for part in parts:
         tally.add(_read(part, relevant, judged, truth, types))
     points = {rule: tally.point(index) for index, rule in enumerate(tally.rules)}
-    totals = tally.totals
     return {
         "threshold": threshold,
         "margin": margin,
         "relabel": relabel,
-        "num_queries": len(tally.query_ids),
-        "num_candidates": totals["candidates"],
-        "num_negatives": totals["negatives"],
-        "num_judged_irrelevant": totals["judged_irrelevant"],
-        "num_positives": totals["positives"],
-        "num_positives_not_candidates": len(relevant) - totals["positives"],
-        "types": {name: {"num_negatives": count} for name, count in sorted(tally.negatives_by_type.items())},
-        "hidden": None if truth is None else _hidden_facts(totals, len(truth)),
+        **_counts(tally, len(relevant)),
+        "hidden": None if truth is None else _hidden_facts(tally.totals, len(truth)),
         "at_threshold": points[_Rule("threshold", threshold)],
         "at_margin": None if margin is None else points[_Rule("margin", margin)],
         "at_relabel": None if relabel is None else points[_Rule("threshold", relabel)],
         "grid": [points[rule] for rule in thresholds],
         "margins": [points[rule] for rule in margins],
+    }
+
+
+def _counts(tally: "_Tally", num_relevant: int) -> dict[str, Any]:
+    """Return what does not depend on a rule: how many candidates there are, and the histogram of their scores."""
+    totals = tally.totals
+    return {
+        "num_queries": len(tally.query_ids),
+        "num_candidates": totals["candidates"],
+        "num_negatives": totals["negatives"],
+        "num_judged_irrelevant": totals["judged_irrelevant"],
+        "num_positives": totals["positives"],
+        "num_positives_not_candidates": num_relevant - totals["positives"],
+        "types": {name: {"num_negatives": count} for name, count in sorted(tally.negatives_by_type.items())},
         "histogram": {
             "edges": [edge / BINS for edge in range(BINS + 1)],
             **{name: counts.tolist() for name, counts in tally.histograms.items()},
