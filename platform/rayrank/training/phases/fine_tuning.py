@@ -96,8 +96,8 @@ class FineTuning:
         if not self.query_indices:
             raise DatasetError(
                 "No training query has a negative, which is a candidate that is not judged relevant: raise "
-                "candidates.depth, or noise.threshold if the noise filter removed them (or lower noise.margin, or widen "
-                "listwise.negative_ranks)."
+                "candidates.depth, or noise.threshold if the noise filter removed them (or lower noise.margin, or "
+                "widen listwise.negative_ranks)."
             )
 
     def generator(self, epoch: int, row: int) -> np.random.Generator:
