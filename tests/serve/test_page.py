@@ -357,14 +357,3 @@ def test_the_page_of_the_routes_describes_and_tries_each_of_them(browser: Browse
             route.locator("summary").click()
             route.get_by_role("button", name="Send").click()
             expect(route.locator("pre")).to_contain_text(found)
-
-
-@pytest.mark.slow
-def test_the_page_of_the_routes_takes_an_api_key(browser: Browser, closed: str) -> None:
-    with opened(browser, closed) as page:
-        page.goto(f"{closed}docs")
-        page.get_by_label("API key").fill("sesame")
-        route = page.locator('[id="POST/v1/rerank"]')
-        route.locator("summary").click()
-        route.get_by_role("button", name="Send").click()
-        expect(route.locator("pre")).to_contain_text('"relevance_score"')
