@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import aiohttp
 
@@ -140,7 +140,7 @@ def main() -> None:
 
 async def _ask(arguments: argparse.Namespace) -> Load:
     lines = Path(arguments.bodies).read_bytes().splitlines()
-    bodies = itertools.cycle([(line, len(json.loads(line)["texts"])) for line in lines])
+    bodies = itertools.cycle([(line, _num_texts(json.loads(line))) for line in lines])
     # Shorter than the 5 seconds after which servers close idle connections: a request must not use a closed one.
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=3)
     patience = aiohttp.ClientTimeout(total=PATIENCE)
@@ -154,6 +154,10 @@ async def _ask(arguments: argparse.Namespace) -> Load:
         took = time.time() - started
     seconds = arguments.seconds * max(1, len(arguments.rates))
     return Load(started, seconds, time.process_time() / took, client.samples)
+
+
+def _num_texts(body: dict[str, Any]) -> int:
+    return len(body["texts"] if "texts" in body else body["documents"])
 
 
 def _moments(rates: Sequence[float], seconds: float) -> list[float]:

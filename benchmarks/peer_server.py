@@ -4,7 +4,7 @@
 
 Every request is scored separately, with CrossEncoder's default batch size, on one of --threads threads: in bfloat16 on
 a GPU, or with --int8 by ONNX Runtime (`benchmarks.onnx_peer`). The server implements the part of
-text-embeddings-inference's `POST /rerank` that the load generator uses.
+text-embeddings-inference's `POST /rerank` that the load generator uses, and also reads `documents` for `texts`.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import uvicorn
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from fastapi import FastAPI
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel, Field
 from sentence_transformers import CrossEncoder
 
 from benchmarks.onnx_peer import OnnxPeer
@@ -34,7 +34,7 @@ class Request(BaseModel):
     """A query and the texts to re-rank for it."""
 
     query: str
-    texts: list[str]
+    texts: list[str] = Field(validation_alias=AliasChoices("texts", "documents"))
 
 
 class Rank(BaseModel):

@@ -7,7 +7,7 @@ import pytest
 from rayrank.core.artifacts import Artifact
 from rayrank.core.records import PASSAGES
 from rayrank.data import shards
-from rayrank.data.shards import copy_without, num_rows, present_ids, repeated_rows
+from rayrank.data.shards import copy_without, present_ids, repeated_rows
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_copy_without_some_rows_keeps_the_others_and_does_not_change_its_sourc
     kept = [row for row in range(10) if row not in rows]
     after = artifact.read_table("unique/part.parquet")
     assert after.replace_schema_metadata().equals(before.take(pa.array(kept, pa.int64())).combine_chunks())
-    assert num_rows(artifact, "unique/part.parquet") == len(kept)
+    assert artifact.num_rows("unique/part.parquet") == len(kept)
     assert artifact.read_table(name).equals(before)
 
 
