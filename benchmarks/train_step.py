@@ -27,7 +27,7 @@ from rayrank.models.batches import PackedBatch, PairTexts
 from rayrank.models.reranker import Reranker
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Rows
-from rayrank.training import losses
+from rayrank.training import list_losses
 from rayrank.training.phases.fine_tuning import PairGroups, collate_pairs, pair_logits
 from rayrank.training.phases.listwise import LabelledLists
 from rayrank.training.steps import TrainStep
@@ -59,7 +59,7 @@ class Lists:
     def loss(self, model: nn.Module, prepared: LabelledLists) -> tuple[Tensor, Tensor]:
         """Return the loss of the lists."""
         scores = pair_logits(model, prepared.inputs)[:, 0]
-        return losses.listwise(scores[prepared.pair_indices], prepared.labels), scores
+        return list_losses.softmax(scores[prepared.pair_indices], prepared.labels), scores
 
     def _labelled(self, model: nn.Module, examples: Rows, inputs: PackedBatch | PairGroups) -> LabelledLists:
         pair_indices = torch.arange(len(examples), device=_device(model)).view(-1, self._size)
