@@ -17,10 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,105 +28,10 @@ import httpx
 import psutil
 
 from benchmarks.endpoint import build_work, endpoint
+from benchmarks.fault_clients import HEADER, Clients, Outcome, send
 from benchmarks.peer_server import free_port
 from rayrank.serve import app
 from tests.serve.test_faults import StalledRanker
-
-PATIENCE_S = 180
-"""Seconds after which a client gives up; no request may wait that long."""
-
-QUIET_S = 3
-"""Seconds of answers only after which the endpoint counts as recovered."""
-
-RECOVERY_S = 120
-"""Seconds after which a drill ends even if the endpoint has not recovered."""
-
-
-@dataclass
-class Outcome:
-    """What became of the requests of a drill."""
-
-    name: str
-    statuses: Counter[int] = field(default_factory=Counter)
-    without_retry: int = 0
-    """Refused requests without a Retry-After."""
-    broken: Counter[str] = field(default_factory=Counter)
-    """Requests without an answer, by the error's name."""
-    longest: float = 0.0
-    """The longest time in seconds that a request waited."""
-    last_refusal: float = 0.0
-    notes: str = ""
-
-    def note(self, status: int, headers: Any, seconds: float) -> None:
-        """Count an answer."""
-        self.statuses[status] += 1
-        self.longest = max(self.longest, seconds)
-        if status != 200:
-            self.last_refusal = time.monotonic()
-        if status in (429, 503) and "Retry-After" not in headers:
-            self.without_retry += 1
-
-    def note_broken(self, error: Exception, seconds: float) -> None:
-        """Count a request whose connection broke."""
-        self.broken[type(error).__name__] += 1
-        self.longest, self.last_refusal = max(self.longest, seconds), time.monotonic()
-
-    def row(self) -> str:
-        """Return the row of the table."""
-        sent = sum(self.statuses.values()) + sum(self.broken.values())
-        others = {status: count for status, count in self.statuses.items() if status not in (200, 429, 503)}
-        cells = [sent, self.statuses[200], self.statuses[429], self.statuses[503], sum(others.values())]
-        numbers = "".join(f"{cell:>8,}" for cell in [*cells, self.without_retry, sum(self.broken.values())])
-        return f"{self.name:<18}{numbers}{self.longest:>9.1f} s  {self.notes}"
-
-
-HEADER = f"{'drill':<18}" + "".join(
-    f"{name:>8}" for name in ("sent", "200", "429", "503", "others", "no hint", "broken")
-)
-
-
-class Clients:
-    """Concurrent clients, each of which sends its next request when its last one is answered."""
-
-    def __init__(self, url: str, body: bytes, outcome: Outcome, headers: dict[str, str] | None = None) -> None:
-        self._url, self._body, self._outcome = url, body, outcome
-        self._headers = {"Content-Type": "application/json", **(headers or {})}
-        self._stop = False
-
-    async def during(self, count: int, fault: Callable[[], Any]) -> float:
-        """Let the clients run, cause the fault after five seconds, and return the seconds until recovery."""
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=3)
-        async with aiohttp.ClientSession(connector=connector, headers=self._headers) as session:
-            running = [asyncio.create_task(self._run(session)) for _ in range(count)]
-            await asyncio.sleep(5)
-            began = time.monotonic()
-            self._outcome.last_refusal = began
-            await asyncio.to_thread(fault)
-            while time.monotonic() < began + RECOVERY_S:
-                await asyncio.sleep(0.2)
-                if time.monotonic() > max(began + 15, self._outcome.last_refusal) + QUIET_S:
-                    break
-            self._stop = True
-            await asyncio.gather(*running)
-        return max(0.0, self._outcome.last_refusal - began)
-
-    async def _run(self, session: aiohttp.ClientSession) -> None:
-        while not self._stop:
-            answer = await send(session, self._url, self._body, self._outcome)
-            await asyncio.sleep(0 if answer == 200 else 0.2)
-
-
-async def send(session: aiohttp.ClientSession, url: str, body: Any, outcome: Outcome) -> int:
-    """Send one request, count its outcome, and return its status; 0 if the connection broke."""
-    began = time.monotonic()
-    try:
-        async with session.post(url, data=body, timeout=aiohttp.ClientTimeout(total=PATIENCE_S)) as response:
-            await response.read()
-            outcome.note(response.status, response.headers, time.monotonic() - began)
-            return response.status
-    except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-        outcome.note_broken(error, time.monotonic() - began)
-        return 0
 
 
 @dataclass(frozen=True)
