@@ -6,12 +6,16 @@ import logging
 import sys
 import time
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rayrank.serve.metrics import Metrics
+
+if TYPE_CHECKING:
+    from rayrank.serve.keys import Client
 
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 """The Content-Security-Policy: pages run only this server's scripts and styles, and no other site may frame them."""
@@ -21,6 +25,12 @@ HEADERS = [(b"content-security-policy", POLICY.encode()), (b"x-content-type-opti
 UNKNOWN = "unknown"
 """The route in the figures of all paths that no route has: a label for each would fill Prometheus' memory."""
 
+STOPPING = "stopping"
+"""The route in the figures of requests that were refused because the server is being stopped."""
+
+INSTEAD = "rayrank.instead"
+"""Key in the scope of a request whose value, an ASGI application, answers instead of the API."""
+
 DISCONNECTED = 499
 """The status in the figures and the log of a client that leaves before its answer starts."""
 
@@ -29,13 +39,25 @@ MAX_LOGGED = 200
 
 log = logging.getLogger(__name__)
 
-_num_documents: ContextVar[list[int]] = ContextVar("num_documents")
+
+@dataclass
+class Facts:
+    """What the handler of a request finds out, for the figures and the log."""
+
+    model: str = ""
+    """The model that answers; empty if the request concerns none."""
+    client: "Client | None" = None
+    """The holder of the request's API key."""
+    num_documents: int = 0
+    """Documents that were sent to the model."""
 
 
-def count_documents(number: int) -> None:
-    """Add documents to those that the current request sent to the model."""
-    if counted := _num_documents.get(None):
-        counted[0] += number
+_facts: ContextVar[Facts] = ContextVar("facts")
+
+
+def facts() -> Facts:
+    """Return the facts about the current request."""
+    return _facts.get()
 
 
 def write_log(is_on: bool) -> None:
@@ -70,30 +92,35 @@ class Access:
                 message = {**message, "body": b""}
             await send(message)
 
-        documents = [0]
-        _num_documents.set(documents)
+        found = Facts()
+        _facts.set(found)
         try:
             with self._metrics.in_flight():
-                await self._app(scope, receive, watch)
+                await scope.get(INSTEAD, self._app)(scope, receive, watch)
         except asyncio.CancelledError:
             status = status or DISCONNECTED
             raise
         finally:
             status = status or 500
             seconds = time.perf_counter() - started
-            self._metrics.request(getattr(scope.get("route"), "path", UNKNOWN), status, seconds)
+            route = getattr(scope.get("route"), "path", STOPPING if INSTEAD in scope else UNKNOWN)
+            self._metrics.request(route, status, seconds, found.model)
+            if found.client:
+                self._metrics.client(found.client.name, status, found.num_documents)
             if log.isEnabledFor(logging.INFO):
-                log.info(_line({**scope, "method": method}, status, seconds, documents[0]))
+                log.info(_line({**scope, "method": method}, status, seconds, found))
 
 
-def _line(scope: Scope, status: int, seconds: float, num_documents: int) -> str:
+def _line(scope: Scope, status: int, seconds: float, found: Facts) -> str:
     # Ray Serve gives an id to a request without one, and returns the id in the response.
     id_ = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"").decode("latin-1")
     line: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"), "id": id_[:MAX_LOGGED],
         "method": scope["method"], "path": scope["path"][:MAX_LOGGED], "status": status,
-        "ms": round(1000 * seconds, 1), "documents": num_documents,
+        "ms": round(1000 * seconds, 1), "documents": found.num_documents,
     }  # fmt: skip
-    if client := scope.get("state", {}).get("client"):
-        line["client"] = client
+    if found.model:
+        line["model"] = found.model
+    if found.client:
+        line["client"] = found.client.name
     return json.dumps(line)

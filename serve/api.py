@@ -1,5 +1,6 @@
 """The HTTP application around a model: the routes of every supported API, the web pages, and errors for other paths."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
@@ -21,7 +22,7 @@ from rayrank.serve.records import Backend
 PAGE = Path(__file__).parent / "page"
 ROUTERS = (
     tei.router, documents.router, cohere.router, vllm.router, similarity.router, similarity.root_router, inputs.router,
-    search.router, server.open_router, server.router, server.named_router,
+    search.router, server.open_router, server.router,
 )  # fmt: skip
 ERRORS_BY_PREFIX: dict[str, type[ErrorBody]] = {
     **dict.fromkeys(("/rerank", "/similarity", "/predict", "/tokenize"), TeiError),
@@ -37,8 +38,13 @@ SHARED = {"style.css", "icon.svg"}
 """Files of both pages."""
 
 
-def create_api(backend: Backend, config: ServeConfig, given: Digests | None = None) -> FastAPI:
-    """Return the application. API keys are read here, in the process that checks them, and `given` ones are added."""
+def create_api(
+    backends: Mapping[str, Backend], config: ServeConfig, given: Digests | None = None, num_ingresses: int = 1
+) -> FastAPI:
+    """Return the application of models by name, the default one first.
+
+    API keys are read here, in the process that checks them, and `given` ones are added; each of `num_ingresses`
+    processes grants its share of their limits."""
     api = FastAPI(
         title="rayrank", description="Re-ranks passages for a query, through the APIs of other rerank servers.",
         docs_url=None, redoc_url=None, openapi_url="/openapi.json" if config.http.docs else None,
@@ -47,7 +53,7 @@ def create_api(backend: Backend, config: ServeConfig, given: Digests | None = No
         api.add_exception_handler(status, _unrouted)
     metrics = Metrics()
     room = BodyRoom(config.limits.waiting_bytes)
-    api.state.service = Service(backend, config, ApiKeys(config, given), metrics, room)
+    api.state.service = Service(backends, config, ApiKeys(config, given, num_ingresses), metrics, room)
     for router in ROUTERS:
         api.include_router(router)
     _add_pages(api, config.http)

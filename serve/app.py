@@ -14,8 +14,8 @@ from ray.serve.config import AutoscalingConfig
 
 from rayrank.core.errors import RayrankError
 from rayrank.serve.config import ServeConfig, read
-from rayrank.serve.deployments import INGRESS, RANKER, SEARCH
-from rayrank.serve.keys import ApiKeys, environment_keys
+from rayrank.serve.deployments import INGRESS, RANKER, SEARCH, further_ranker
+from rayrank.serve.keys import ApiKeys, environment_digests
 from rayrank.serve.ports import check_free
 from rayrank.serve.replicas import Api, Ranker, Search
 
@@ -82,15 +82,19 @@ def application(arguments: dict[str, Any]) -> serve.Application:
     settings = config.model_dump(mode="json")
     # Bound to the search settings only: a change of a bound setting restarts the replica, which writes all texts anew.
     search = _search(config).bind(settings["search"]) if config.search.run else None
-    return _api(config, settings).bind(_ranker(config).bind(), search)
+    first, *more = config.each().items()
+    # The first model is bound without its name, which a promotion may change.
+    further = {name: _ranker(each, further_ranker(name)).bind() for name, each in more}
+    return _api(config, settings).bind(_ranker(first[1]).bind(), search, further)
 
 
 def _check(config: ServeConfig) -> None:
-    """Open the model, the keys and the first stage once, so that errors appear here instead of in a replica's log."""
+    """Open the models, the keys and the first stage once, so that errors appear here instead of in a replica's log."""
     from rayrank.bundle.export import load
     from rayrank.serve.first_stages import open_run
 
-    load(config.model, config.backend)
+    for each in config.each().values():
+        load(each.model, each.backend)
     ApiKeys(config)
     if config.search.run:
         open_run(config.search.run)
@@ -108,12 +112,12 @@ def _replicas(config: ServeConfig) -> dict[str, Any]:
     }
 
 
-def _ranker(config: ServeConfig) -> serve.Deployment:
+def _ranker(config: ServeConfig, deployment: str = RANKER) -> serve.Deployment:
     scaling = config.scaling
     autoscales = scaling.max > scaling.min
     ongoing = math.ceil(ONGOING_PER_TARGET * scaling.target) if autoscales else ONGOING_WITHOUT_AUTOSCALING
     return serve.deployment(
-        name=RANKER,
+        name=deployment,
         user_config=config.model_dump(mode="json", include=MODEL_SETTINGS),
         ray_actor_options={"num_cpus": config.resources.cpus, "num_gpus": config.resources.gpus},
         max_ongoing_requests=scaling.most or ongoing,
@@ -145,12 +149,13 @@ def _search(config: ServeConfig) -> serve.Deployment:
 
 
 def _api(config: ServeConfig, settings: dict[str, Any]) -> serve.Deployment:
+    number = config.resources.ingress or (2 if (os.cpu_count() or 1) >= CORES_FOR_TWO_INGRESSES else 1)
     # Passes the keys on to a cluster that was started without them, as digests: Ray shows settings to all its users.
-    keys = environment_keys()
+    for_keys = {"given": environment_digests(), "num_ingresses": number}
     return serve.deployment(
         name=INGRESS,
-        user_config={"settings": settings, "keys": keys},
-        num_replicas=config.resources.ingress or (2 if (os.cpu_count() or 1) >= CORES_FOR_TWO_INGRESSES else 1),
+        user_config={"settings": settings, "for_keys": for_keys},
+        num_replicas=number,
         ray_actor_options={"num_cpus": config.resources.ingress_cpus},
         max_ongoing_requests=INGRESS_REQUESTS,
         **_replicas(config),

@@ -1,5 +1,6 @@
 """Every setting of the endpoint, read from `rayrank serve --model DIR key=value` or from a YAML file."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +13,12 @@ from rayrank.core.overrides import changed, flatten
 
 KEYS = "RAYRANK_API_KEYS"
 """The environment variable that holds API keys, separated by commas."""
+
+
+OF_EACH_MODEL = ("model", "previous", "backend", "long_documents", "batching", "scaling", "resources")
+"""Settings and sections that an entry of `models` may set; the others are those of the whole endpoint."""
+
+MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 
 
 class LimitsConfig(Section):
@@ -122,6 +129,11 @@ class ServeConfig(Section):
     backend: Backend = "torch"
     previous: str = Field(default="", description="the previous model, which `rayrank promote --back` restores")
     name: str = Field(default="", description="model name that clients see; the folder's name if empty")
+    models: dict[str, dict[str, Any]] = Field(
+        default={},
+        description="further models by the name that requests choose them with: a folder, or a section with the "
+        "folder as `model` and the settings in which the model differs from the first, such as backend or scaling.max",
+    )
     long_documents: Literal["cut", "windows"] | None = Field(
         default=None,
         description="cut: the end of a document that does not fit is not read; windows: such a document is read in "
@@ -156,23 +168,70 @@ class ServeConfig(Section):
             raise ValueError("backend=torch-fp8 is for GPUs and resources.gpus=0 asks for none: change one")
         return self
 
+    def each(self) -> dict[str, "ServeConfig"]:
+        """Return the settings of each model by its name, the default one first."""
+        first = self.model_copy(update={"models": {}})
+        return {self.name: first} | {name: _of_model(first, name, changes) for name, changes in self.models.items()}
+
 
 def read(arguments: Mapping[str, Any]) -> ServeConfig:
     """Return the configuration from dotted keys, nested sections or both; text is converted to the setting's type."""
     # The text null means None, as with --set.
-    changes = {key: None if value == "null" else value for key, value in flatten(arguments)}
-    config = changed(ServeConfig, ServeConfig().model_dump(), changes)
+    own = {key: value for key, value in arguments.items() if key.partition(".")[0] != "models"}
+    config = changed(ServeConfig, ServeConfig().model_dump(), _flat(own))
     if not config.model:
         raise ConfigError("model is missing: name a folder written by `rayrank export`, as in model=DIR.")
-    return config.model_copy(
+    config = config.model_copy(
         update={
             "model": _absolute(config.model),
             "previous": _absolute(config.previous),
             "name": config.name or Path(_absolute(config.model)).name,
+            "models": _further(arguments),
             "keys_file": _absolute(config.keys_file),
             "search": config.search.model_copy(update={"run": _absolute(config.search.run)}),
         }
     )
+    if config.name in config.models:
+        raise ConfigError(f"models.{config.name} has the name of the first model: give one of them another name.")
+    config.each()  # raises an error if a setting of a further model is wrong
+    return config
+
+
+def _further(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the settings of each further model by dotted keys, from a section `models` or from `models.NAME=DIR`."""
+    found: dict[str, dict[str, Any]] = {}
+    section = arguments.get("models") or {}
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"models={section} cannot be used: map names to folders, as in models: {{NAME: DIR}}.")
+    for name, value in section.items():
+        found[str(name)] = _flat(value) if isinstance(value, Mapping) else {"model": value}
+    for key, value in arguments.items():
+        section_name, _, entry = key.partition(".")
+        if section_name == "models" and entry:
+            # A name that is known already may have dots.
+            name = next((name for name in found if f"{entry}.".startswith(f"{name}.")), entry.partition(".")[0])
+            found.setdefault(name, {}).update(_flat({entry[len(name) + 1 :] or "model": value}))
+    for name, settings in found.items():
+        if not MODEL_NAME.fullmatch(name):
+            raise ConfigError(f"models.{name} is no name of a model: use letters, digits, '.', '_', '-' and '/'.")
+        if not settings.get("model"):
+            raise ConfigError(f"models.{name} has no folder: write models.{name}=DIR.")
+        settings.update({key: _absolute(settings[key]) for key in ("model", "previous") if key in settings})
+    return found
+
+
+def _of_model(first: ServeConfig, name: str, changes: Mapping[str, Any]) -> ServeConfig:
+    """Return the settings of a further model, which are those of the first one but for the changes."""
+    if wrong := next((key for key in changes if key.partition(".")[0] not in OF_EACH_MODEL), None):
+        raise ConfigError(f"models.{name}.{wrong} is no setting of a model: choose from {', '.join(OF_EACH_MODEL)}.")
+    try:
+        return changed(ServeConfig, {**first.model_dump(), "name": name, "previous": ""}, changes)
+    except ConfigError as error:
+        raise ConfigError(f"models.{name}: {error}") from None
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: None if value == "null" else value for key, value in flatten(settings)}
 
 
 def _absolute(path: str) -> str:

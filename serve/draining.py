@@ -20,6 +20,7 @@ from ray.experimental.internal_kv import (
 )
 from starlette.types import Scope
 
+from rayrank.serve.access import INSTEAD
 from rayrank.serve.api import errors_of
 from rayrank.serve.deployments import INGRESS
 from rayrank.serve.protocols.problems import Problem
@@ -60,7 +61,8 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Callable[..., Any], send: Callable[..., Awaitable[Any]]) -> None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if self._is_stopping and path not in STILL_ANSWERED:
-            await refusal(STOPPING, errors_of(path))(scope, receive, send)
+            # Through the application, which counts and logs the refusal as any other answer.
+            await self.app({**scope, INSTEAD: refusal(STOPPING, errors_of(path))}, receive, send)
             return
         self._num_requests += 1
         try:

@@ -6,8 +6,9 @@ import logging
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from rayrank.core.errors import ConfigError
 from rayrank.serve.config import KEYS, ServeConfig
@@ -15,35 +16,85 @@ from rayrank.serve.config import KEYS, ServeConfig
 LOOK_S = 1.0
 """Seconds between two checks whether the file has changed."""
 
-Digests = Mapping[str, str]
-"""Names of keys by the SHA-256 of the key. Settings may hold them, because Ray shows its users all settings."""
+LIMIT = re.compile(r"(requests|passages)=([1-9]\d*)")
+"""A limit, per minute, on the line of a key."""
+
+Unit = Literal["requests", "passages"]
+
+Digests = Mapping[str, Mapping[str, Any]]
+"""The fields of keys by the SHA-256 of the key. Settings may hold them, because Ray shows its users all settings."""
 
 log = logging.getLogger(__name__)
+
+
+class Key(NamedTuple):
+    """What the line of a key says."""
+
+    name: str
+    requests: int | None = None
+    """The most requests of a minute; None for any number."""
+    passages: int | None = None
+
+
+class Allowance:
+    """Grants units at a steady rate; what is not asked for adds up to the units of one minute."""
+
+    def __init__(self, per_minute: float) -> None:
+        self._per_minute = self._left = per_minute
+        self._looked_at = time.monotonic()
+
+    def take(self, count: int) -> float:
+        """Take units and return 0, or return the seconds until they can be taken.
+
+        More units than those of a minute can be taken by a debt, which later ones wait for."""
+        now = time.monotonic()
+        self._left = min(self._per_minute, self._left + (now - self._looked_at) * self._per_minute / 60)
+        self._looked_at = now
+        missing = min(count, self._per_minute) - self._left
+        if missing > 0:
+            return missing * 60 / self._per_minute
+        self._left -= count
+        return 0.0
+
+
+class Client:
+    """The holder of a key, and what is left of its limits in one ingress replica."""
+
+    def __init__(self, key: Key, share: float) -> None:
+        """Take the key, and the share of its limits that this replica grants."""
+        self.key, self.name = key, key.name
+        limits: dict[Unit, int | None] = {"requests": key.requests, "passages": key.passages}
+        self._left = {unit: Allowance(limit * share) for unit, limit in limits.items() if limit}
+
+    def take(self, unit: Unit, count: int) -> float:
+        """Take requests or passages and return 0, or return the seconds until they can be taken."""
+        return self._left[unit].take(count) if unit in self._left else 0.0
 
 
 class ApiKeys:
     """The keys of one ingress replica. Without a file and without any key, requests need none."""
 
-    def __init__(self, config: ServeConfig, given: Digests | None = None) -> None:
+    def __init__(self, config: ServeConfig, given: Digests | None = None, num_ingresses: int = 1) -> None:
         """Read the keys; `given` are those that the environment of the process that built the application had."""
-        self._file = config.keys_file
-        self._fixed = {**(given or {}), **environment_keys()}
+        self._file, self._share = config.keys_file, 1 / num_ingresses
+        self._fixed = {digest: Key(**fields) for digest, fields in (given or {}).items()} | _environment_keys()
         self._looked_at, self._state = time.monotonic(), _state(self._file)
         own = _read(self._file)
         if self._file and not own:
             raise ConfigError(f"keys_file={self._file} has no keys: write one per line, or leave keys_file empty.")
-        self._known = {**self._fixed, **own}
+        self._known: dict[str, Client] = {}
+        self._replace({**self._fixed, **own})
         self.are_needed = bool(self._known)
 
-    def name_of(self, key: bytes) -> str | None:
-        """Return the name of a key, or None for a key that is unknown or revoked."""
+    def client_of(self, key: bytes) -> Client | None:
+        """Return the holder of a key, or None for a key that is unknown or revoked."""
         self._look()
         digest = hashlib.sha256(key).hexdigest()
         found = None
         # All keys are compared, each in constant time, so that the time taken reveals nothing about them.
-        for known, name in self._known.items():
+        for known, client in self._known.items():
             if hmac.compare_digest(digest, known):
-                found = name
+                found = client
         return found
 
     def _look(self) -> None:
@@ -60,19 +111,28 @@ class ApiKeys:
             # that was emptied does.
             log.warning("%s The keys that were read before stay valid.", error)
             return
-        revoked, new = self._known.keys() - fresh.keys(), fresh.keys() - self._known.keys()
-        for digests, known, what in ((revoked, self._known, "revoked"), (new, fresh, "new")):
-            if digests:
-                log.warning("Keys %s: %s", what, ", ".join(sorted(known[digest] for digest in digests)))
-        self._known, self._state = fresh, state
+        before, self._state = self._known, state
+        self._replace(fresh)
+        for keys, others, what in ((before, self._known, "revoked"), (self._known, before, "new")):
+            if names := sorted(client.name for digest, client in keys.items() if digest not in others):
+                log.warning("Keys %s: %s", what, ", ".join(names))
+
+    def _replace(self, keys: Mapping[str, Key]) -> None:
+        # A key whose line has not changed keeps what is left of its limits.
+        same = {digest: client for digest, client in self._known.items() if keys.get(digest) == client.key}
+        self._known = {digest: same.get(digest) or Client(key, self._share) for digest, key in keys.items()}
 
 
-def environment_keys() -> dict[str, str]:
-    """Return the digests and names of the keys in the environment of this process."""
-    return _named(os.environ.get(KEYS, "").split(","))
+def environment_digests() -> dict[str, dict[str, Any]]:
+    """Return the keys in the environment of this process, as a deployment's settings may hold them."""
+    return {digest: key._asdict() for digest, key in _environment_keys().items()}
 
 
-def _read(file: str) -> dict[str, str]:
+def _environment_keys() -> dict[str, Key]:
+    return _keys(os.environ.get(KEYS, "").split(","), f"{KEYS}, key")
+
+
+def _read(file: str) -> dict[str, Key]:
     if not file:
         return {}
     try:
@@ -80,17 +140,30 @@ def _read(file: str) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise ConfigError(f"keys_file={file} cannot be read: {reason}; name a file of keys.") from None
-    return _named(lines)
+    return _keys(lines, f"keys_file={file}, line")
 
 
-def _named(lines: list[str]) -> dict[str, str]:
-    """Return names by digest of lines such as `KEY  # search team`; a key without a name is named by its digest."""
+def _keys(lines: Sequence[str], source: str) -> dict[str, Key]:
+    """Return keys by digest from lines such as `KEY requests=600 passages=20000  # search team`.
+
+    A key without a name is named by its digest."""
     found = {}
-    for line in lines:
-        key, *name = re.split(r"(?:^|\s)#", line, maxsplit=1)
-        if key.strip():
-            digest = hashlib.sha256(key.strip().encode()).hexdigest()
-            found[digest] = "".join(name).strip() or f"key {digest[:8]}"
+    for number, line in enumerate(lines, 1):
+        words, *name = re.split(r"(?:^|\s)#", line, maxsplit=1)
+        if not words.strip():
+            continue
+        key, *limits = words.split()
+        digest = hashlib.sha256(key.encode()).hexdigest()
+        matches = [LIMIT.fullmatch(limit) for limit in limits]
+        if None in matches:
+            # The message must not show a part of a key.
+            raise ConfigError(
+                f"{source} {number} has something else than limits after the key: write requests=N or passages=N "
+                f"(per minute), and the name after ' # '."
+            )
+        found[digest] = Key(
+            "".join(name).strip() or f"key {digest[:8]}", **{match[1]: int(match[2]) for match in matches if match}
+        )
     return found
 
 

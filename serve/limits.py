@@ -1,6 +1,7 @@
 """Checks before a request is parsed: API key, content type, size, and the time that its body takes to arrive."""
 
 import asyncio
+import math
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,8 @@ from typing import Any
 import jiter
 from fastapi import Request
 
-from rayrank.serve.keys import ApiKeys
+from rayrank.serve.access import facts
+from rayrank.serve.keys import ApiKeys, Unit
 from rayrank.serve.protocols.problems import Problem
 from rayrank.serve.records import Overloaded
 
@@ -25,15 +27,25 @@ Take = Callable[[int], None]
 
 
 def check_key(request: Request, keys: ApiKeys) -> None:
-    """Refuse a request that has none of the keys, if there are any; `request.state.client` is the name of the key."""
+    """Refuse a request that has none of the keys, if there are any."""
     if not keys.are_needed:
         return
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     key = given.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
-    request.state.client = keys.name_of(key)
-    if request.state.client is None:
+    facts().client = client = keys.client_of(key)
+    if client is None:
         message = "The API key is missing or wrong: send the header 'Authorization: Bearer KEY'."
         raise Problem("unauthorised", message, headers={"WWW-Authenticate": "Bearer"})
+
+
+def charge(unit: Unit, count: int) -> None:
+    """Take requests or passages from what the key of the current request may still ask for, or refuse the request."""
+    client = facts().client
+    if client and (wait := client.take(unit, count)):
+        seconds = math.ceil(wait)
+        limit = getattr(client.key, unit)
+        message = f"This API key may send {limit:,} {unit} a minute: send the request again in {seconds} s."
+        raise Problem("overloaded", message, headers={"Retry-After": str(seconds)})
 
 
 class BodyRoom:

@@ -1,6 +1,6 @@
 """Prometheus metrics of the endpoint. Every ingress replica counts its own requests; a scrape adds all of them up."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from uuid import uuid4
 
@@ -22,21 +22,32 @@ class Metrics:
         self._known: dict[str, list[Metric]] = {}
         self._num_in_flight = 0
         self._registry = CollectorRegistry()
-        self._requests = self._counter("rayrank_requests", "Requests by route and status", "route", "status")
-        self._latency = self._histogram("rayrank_request_seconds", "From the first byte to the answer", "route")
+        self._requests = self._counter("requests", "Requests by route, status and model", "route", "status", "model")
+        self._latency = self._histogram("request_seconds", "From the first byte to the answer", "route", "model")
         self._phases = self._histogram(
-            "rayrank_phase_seconds", "Seconds of a request in each phase: queue, tokenise, score", "phase"
+            "phase_seconds", "Seconds of a request in each phase: queue, tokenise, score", "phase", "model"
         )
-        self._pairs = self._counter("rayrank_pairs", "Query-passage pairs scored")
-        self._tokens = self._counter("rayrank_tokens", "Word pieces scored")
-        self._truncated = self._counter("rayrank_truncated_passages", "Passages of which the end was not read")
-        self._partial = self._counter("rayrank_partial_answers", "Answers that lack scores because of their deadline")
-        self._cached = self._counter("rayrank_cached_passages", "Passages whose word pieces were in the cache")
+        self._pairs = self._counter("pairs", "Query-passage pairs scored", "model")
+        self._tokens = self._counter("tokens", "Word pieces scored", "model")
+        self._truncated = self._counter("truncated_passages", "Passages of which the end was not read", "model")
+        self._partial = self._counter("partial_answers", "Answers that lack scores because of their deadline", "model")
+        self._cached = self._counter("cached_passages", "Passages whose word pieces were in the cache", "model")
+        self._client_requests = self._counter(
+            "client_requests", "Requests by the name of their API key, and status", "client", "status"
+        )
+        self._client_passages = self._counter(
+            "client_passages", "Passages sent to a model by the name of the request's API key", "client"
+        )
 
-    def request(self, route: str, status: int, seconds: float) -> None:
+    def request(self, route: str, status: int, seconds: float, model: str = "") -> None:
         """Count an answered request."""
-        self._requests.labels(route, str(status)).inc()
-        self._latency.labels(route).observe(seconds)
+        self._requests.labels(route, str(status), model).inc()
+        self._latency.labels(route, model).observe(seconds)
+
+    def client(self, name: str, status: int, num_passages: int) -> None:
+        """Count an answered request for the holder of its API key."""
+        self._client_requests.labels(name, str(status)).inc()
+        self._client_passages.labels(name).inc(num_passages)
 
     @contextmanager
     def in_flight(self) -> Iterator[None]:
@@ -49,21 +60,22 @@ class Metrics:
 
     def answer(self, answer: Answer) -> None:
         """Count the pairs, the word pieces and the phases of a model's answer."""
-        self._pairs.inc(sum(logit is not None for logit in answer.logits))
-        self._tokens.inc(answer.num_tokens)
-        self._truncated.inc(len(answer.cut))
-        self._partial.inc(answer.partial)
-        self._cached.inc(answer.num_cached)
+        model = answer.model
+        self._pairs.labels(model).inc(sum(logit is not None for logit in answer.logits))
+        self._tokens.labels(model).inc(answer.num_tokens)
+        self._truncated.labels(model).inc(len(answer.cut))
+        self._partial.labels(model).inc(answer.partial)
+        self._cached.labels(model).inc(answer.num_cached)
         for phase in ("queue", "tokenise", "score"):
-            self._phases.labels(phase).observe(getattr(answer.timing, phase))
+            self._phases.labels(phase, model).observe(getattr(answer.timing, phase))
 
     def figures(self) -> Figures:
         """Return what this replica knows, for the replica that answers a scrape."""
         self._known[self._ingress] = list(self._registry.collect())
         return Figures(self._ingress, dict(self._known), self._num_in_flight)
 
-    def text(self, replicas: Sequence[Figures], loads: Sequence[Load]) -> bytes:
-        """Return the sums over all ingress replicas, and the loads of the model's, in Prometheus' text format."""
+    def text(self, replicas: Sequence[Figures], loads: Mapping[str, Sequence[Load]]) -> bytes:
+        """Return the sums over all ingress replicas, and the loads of each model's, in Prometheus' text format."""
         living = {each.ingress: each for each in (*replicas, self.figures())}
         for each in living.values():
             for ingress, metrics in each.known.items():
@@ -71,21 +83,26 @@ class Metrics:
                 if _total(metrics) > _total(self._known.get(ingress, [])):
                     self._known[ingress] = metrics
         num_in_flight = sum(each.num_in_flight for each in living.values())
-        gauges = {
-            "in_flight_requests": ("Requests that are being answered", num_in_flight),
-            "queued_pairs": ("Pairs in the queues of the model", sum(each.num_queued for each in loads)),
-            "ingress_replicas": ("Replicas of the HTTP ingress that answered this scrape", len(living)),
-            "model_replicas": ("Replicas of the model that answered this scrape", len(loads)),
-        }
-        found = _added(self._known.values())
-        found += [GaugeMetricFamily(f"rayrank_{name}", meaning, value) for name, (meaning, value) in gauges.items()]
-        return generate_latest(_Registry(found))
+        gauges = [
+            GaugeMetricFamily("rayrank_in_flight_requests", "Requests that are being answered", num_in_flight),
+            GaugeMetricFamily(
+                "rayrank_ingress_replicas", "Replicas of the HTTP ingress that answered this scrape", len(living)
+            ),
+        ]
+        queued = GaugeMetricFamily("rayrank_queued_pairs", "Pairs in the queues of a model", labels=["model"])
+        alive = GaugeMetricFamily(
+            "rayrank_model_replicas", "Replicas of a model that answered this scrape", labels=["model"]
+        )
+        for model, own in loads.items():
+            queued.add_metric([model], sum(each.num_queued for each in own))
+            alive.add_metric([model], len(own))
+        return generate_latest(_Registry([*_added(self._known.values()), *gauges, queued, alive]))
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
-        return Counter(name, meaning, labels, registry=self._registry)
+        return Counter(f"rayrank_{name}", meaning, labels, registry=self._registry)
 
     def _histogram(self, name: str, meaning: str, *labels: str) -> Histogram:
-        return Histogram(name, meaning, labels, buckets=SECONDS, registry=self._registry)
+        return Histogram(f"rayrank_{name}", meaning, labels, buckets=SECONDS, registry=self._registry)
 
 
 class _Registry(CollectorRegistry):

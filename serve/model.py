@@ -111,7 +111,7 @@ class ServedModel:
 
     def load(self) -> Load:
         """Return what this model is busy with."""
-        return Load(self._batcher.num_queued)
+        return Load(self.config.name, self._batcher.num_queued, self._batcher.is_stuck(PROBE_S))
 
     async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
         """Return the word pieces of each text, up to the model's maximum length."""

@@ -31,6 +31,8 @@ class Ask:
     """Passages that are less likely to be relevant are left out of the order."""
     min_precision: float | None = None
     """Passages below the threshold that gave this precision on dev are left out of the order."""
+    model: str | None = None
+    """The model that the client names; None means the first one."""
 
     def seconds_left(self) -> float | None:
         """Return the seconds until the deadline: a millisecond if it has passed, None without a deadline."""
@@ -140,10 +142,13 @@ class Hit:
 
 @dataclass(frozen=True)
 class Load:
-    """What a replica of the model is busy with."""
+    """What a replica of a model is busy with."""
 
+    model: str
     num_queued: int
     """Pairs that no batch has taken yet."""
+    is_stuck: bool = False
+    """Whether its scorer has worked on one batch for far longer than the batch needs."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +183,7 @@ class TimedOut(Exception):
 
 
 class Backend(Protocol):
-    """The model as the HTTP routes see it: a Ray Serve handle, or a model in the same process."""
+    """A model as the HTTP routes see it: a Ray Serve handle, or a model in the same process."""
 
     name: str
     """The name of the model, as far as the last answer told it."""

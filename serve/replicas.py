@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -125,8 +125,11 @@ class Search:
 class Api:
     """A replica of the HTTP ingress. Its settings are its user_config, so that changing them closes no connection."""
 
-    def __init__(self, ranker: Handle, search: Handle | None = None) -> None:
-        self._handles = ranker, search
+    def __init__(
+        self, ranker: Handle, search: Handle | None = None, further: Mapping[str, Handle] | None = None
+    ) -> None:
+        """Take the first model, the first stage, and further models by their names."""
+        self._ranker, self._search, self._further = ranker, search, dict(further or {})
         self._gate = Gate()
         self._watching: asyncio.Task[None] | None = None
         self._settings: dict[str, Any] | None = None
@@ -139,8 +142,11 @@ class Api:
         if settings == self._settings:
             return
         config = ServeConfig.model_validate(settings["settings"])
-        backend = Remote(*self._handles, config.name, config.scaling.patience_s)
-        self._gate.app, self._settings = create_api(backend, config, settings["keys"]), settings
+        backends = {
+            name: Remote(self._further.get(name, self._ranker), self._search, name, each.scaling.patience_s)
+            for name, each in config.each().items()
+        }
+        self._gate.app, self._settings = create_api(backends, config, **settings["for_keys"]), settings
         self._watching = self._watching or asyncio.create_task(self._gate.watch())
 
     async def figures(self) -> Figures:

@@ -11,12 +11,13 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from rayrank.core.errors import ConfigError, RayrankError
 from rayrank.core.progress import say
-from rayrank.serve.config import ServeConfig, read
+from rayrank.serve.config import MODEL_NAME, ServeConfig, read
 from rayrank.serve.ports import check_free
 
 HOOK = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "rayrank.serve.proxy:middlewares"
@@ -43,7 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--model", metavar="DIR", help="a folder written by `rayrank export`")
+    options.add_argument(
+        "--model", action="append", default=[], metavar="[NAME=]DIR",
+        help="a folder written by `rayrank export`; once for each model, of which the first is the default",
+    )  # fmt: skip
     options.add_argument("--host", default="127.0.0.1", help="0.0.0.0 lets other machines in; default %(default)s")
     options.add_argument("--port", type=int, default=8000, help="default %(default)s")
     options.add_argument("settings", nargs="*", metavar="KEY=VALUE")
@@ -54,7 +58,24 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     pairs = [setting.partition("=") for setting in options.settings]
     if wrong := next((key for key, equals, _ in pairs if not equals), None):
         raise ConfigError(f"{wrong} is no setting: write KEY=VALUE, as in scaling.max=4.")
-    return {key: value for key, _, value in pairs} | ({"model": options.model} if options.model else {})
+    settings: dict[str, Any] = {key: value for key, _, value in pairs}
+    further: dict[str, str] = {}
+    for place, (name, folder) in enumerate(map(_named, options.model)):
+        if not place:
+            settings |= {"model": folder} | ({"name": name} if name else {})
+        elif (own := name or Path(folder).name) in further:
+            raise ConfigError(f"--model {folder} has the name {own} of another model: write --model NAME={folder}.")
+        else:
+            further[own] = folder
+    if further:
+        settings["models"] = further
+    return settings
+
+
+def _named(model: str) -> tuple[str, str]:
+    """Return the name, which may be missing, and the folder of a model on the command line."""
+    name, equals, folder = model.partition("=")
+    return (name, folder) if equals and MODEL_NAME.fullmatch(name) and not Path(model).exists() else ("", model)
 
 
 def _serve(config: ServeConfig, settings: dict[str, Any], host: str, port: int) -> None:
@@ -74,7 +95,8 @@ def _serve(config: ServeConfig, settings: dict[str, Any], host: str, port: int) 
         serve.run(app)
         stopped.is_up = True
         name = f"[{host}]" if ":" in host else host
-        say(f"serving {config.name} at http://{name}:{port} (Ctrl-C stops it when all requests are answered)")
+        models = ", ".join(config.each())
+        say(f"serving {models} at http://{name}:{port} (Ctrl-C stops it when all requests are answered)")
         while not stopped.event.wait(1):
             pass
     except KeyboardInterrupt:

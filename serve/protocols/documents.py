@@ -45,7 +45,6 @@ class DocumentsRequest(FirstStageFields):
 
     query: Query
     documents: Documents
-    model: str | None = Field(default=None, description="ignored: this server has one model")
     top_n: Whole | None = Field(default=None, ge=0, description="number of results; all if 0 or left out")
     rank_fields: list[str] | None = Field(
         default=None, max_length=100, description="fields of a document that the model reads; `text` if left out"

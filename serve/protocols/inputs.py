@@ -10,7 +10,7 @@ from rayrank.serve.protocols.pairs import score_pairs
 from rayrank.serve.protocols.problems import Problem, TeiError
 from rayrank.serve.protocols.route import BODY_STATUSES, Serving, documented, guarded
 from rayrank.serve.protocols.tei import warning_headers
-from rayrank.serve.protocols.wire import Texts, Wire
+from rayrank.serve.protocols.wire import ModelField, Texts
 
 LABEL = "LABEL_0"
 """The name of a re-ranker's only class at text-embeddings-inference."""
@@ -29,7 +29,7 @@ def _check_pairs(value: Any) -> Any:
     return value
 
 
-class PredictRequest(Wire):
+class PredictRequest(ModelField):
     """A query and a passage, or a list of such pairs."""
 
     inputs: Annotated[Pair | Pairs, BeforeValidator(_check_pairs)] = Field(
@@ -48,7 +48,7 @@ class Prediction(BaseModel):
     label: str = LABEL
 
 
-class TokenizeRequest(Wire):
+class TokenizeRequest(ModelField):
     """Texts to tokenise."""
 
     inputs: str | Texts
@@ -76,7 +76,8 @@ async def predict(
     inputs: list[Any] = request.inputs
     alone = isinstance(inputs[0], str)
     pairs: list[list[str]] = [inputs] if alone else inputs
-    scored = await score_pairs(service, [query for query, _ in pairs], [passage for _, passage in pairs])
+    queries, passages = [query for query, _ in pairs], [passage for _, passage in pairs]
+    scored = await score_pairs(service, queries, passages, model=request.model)
     cut = [(row, 0) for row in scored.queries_cut] + [(row, 1) for row in scored.cut]
     if request.truncate is False and cut:
         row, side = cut[0]
@@ -97,5 +98,5 @@ async def tokenize(request: TokenizeRequest, service: Serving) -> list[list[Toke
     if (length := sum(map(len, texts))) > MAX_CHARACTERS:
         message = f"inputs: {length} characters are too many; send at most {MAX_CHARACTERS} per request."
         raise Problem("too_many", message, "inputs")
-    found = await service.backend.tokenise(texts, request.add_special_tokens)
+    found = await service.backend(request.model).tokenise(texts, request.add_special_tokens)
     return [[Token(**asdict(piece)) for piece in pieces] for pieces in found]

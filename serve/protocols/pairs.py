@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rayrank.serve.limits import charge
 from rayrank.serve.protocols.route import Service
 from rayrank.serve.records import Answer, Ask
 
@@ -30,14 +31,17 @@ class Scored:
 
 async def score_pairs(
     service: Service, queries: Sequence[str], passages: Sequence[str],
-    query_type: str | None = None, deadline_ms: float | None = None,
+    query_type: str | None = None, deadline_ms: float | None = None, model: str | None = None,
 ) -> Scored:  # fmt: skip
     """Return the scores of pairs of a query and a passage."""
+    # All at once, so that a limit does not refuse the last ones when the others are scored.
+    charge("passages", len(passages))
     rows: dict[str, list[int]] = {}
     for row, query in enumerate(queries):
         rows.setdefault(query, []).append(row)
     asks = [
-        Ask(query, [passages[row] for row in own], query_type, deadline_ms=deadline_ms) for query, own in rows.items()
+        Ask(query, [passages[row] for row in own], query_type, deadline_ms=deadline_ms, model=model)
+        for query, own in rows.items()
     ]
     answers = await _all(asks, service)
     parts = list(zip(answers, rows.values(), strict=True))
@@ -60,7 +64,7 @@ async def _all(asks: list[Ask], service: Service) -> list[Answer]:
 
     async def answer(ask: Ask) -> Answer:
         async with free:
-            return await service.rerank(ask)
+            return await service.answer(ask)
 
     try:
         # In a task group, the first failure cancels the other requests, which then leave the queue.

@@ -12,7 +12,7 @@ from rayrank.serve.protocols.words import sentence
 from rayrank.serve.records import Overloaded, TimedOut, Unready
 
 Kind = Literal[
-    "invalid_json", "unauthorised", "missing", "method", "slow", "too_large", "media_type",
+    "invalid_json", "unauthorised", "missing", "no_model", "method", "slow", "too_large", "media_type",
     "invalid", "empty", "too_many", "overloaded", "failed", "unready",
 ]  # fmt: skip
 
@@ -20,6 +20,7 @@ STATUS: dict[Kind, int] = {
     "invalid_json": 400,
     "unauthorised": 401,
     "missing": 404,
+    "no_model": 404,
     "method": 405,
     "slow": 408,
     "too_large": 413,
@@ -99,9 +100,9 @@ class ErrorDetail(BaseModel):
     code: int
 
 
-def _detail(problem: Problem) -> ErrorDetail:
-    status = STATUS[problem.kind]
-    return ErrorDetail(message=problem.message, type=problem.kind, param=problem.field, code=status)
+def _detail(problem: Problem, statuses: Mapping[Kind, int]) -> ErrorDetail:
+    code = statuses[problem.kind]
+    return ErrorDetail(message=problem.message, type=problem.kind, param=problem.field, code=code)
 
 
 class DetailError(ErrorBody):
@@ -111,7 +112,7 @@ class DetailError(ErrorBody):
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
-        return cls(error=_detail(problem))
+        return cls(error=_detail(problem, cls.statuses))
 
 
 class SharedError(ErrorBody):
@@ -126,7 +127,13 @@ class SharedError(ErrorBody):
     @classmethod
     def of(cls, problem: Problem) -> Self:
         message = problem.message
-        return cls(message=message, id=str(uuid.uuid4()), error=_detail(problem), detail=message)
+        return cls(message=message, id=str(uuid.uuid4()), error=_detail(problem, cls.statuses), detail=message)
+
+
+class InfinityError(SharedError):
+    """Errors of documents that are sent to Infinity's path: Infinity answers 400 if it has no such model."""
+
+    statuses = {**STATUS, "no_model": 400}
 
 
 def problem_of(error: Exception) -> Problem:

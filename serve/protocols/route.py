@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -12,12 +12,12 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.requests import ClientDisconnect
 
-from rayrank.serve.access import count_documents
+from rayrank.serve.access import facts
 from rayrank.serve.config import ServeConfig
 from rayrank.serve.keys import ApiKeys
-from rayrank.serve.limits import BodyRoom, check_key, check_lists, read_json
+from rayrank.serve.limits import BodyRoom, charge, check_key, check_lists, read_json
 from rayrank.serve.metrics import Metrics
-from rayrank.serve.protocols.problems import ErrorBody, problem_of
+from rayrank.serve.protocols.problems import ErrorBody, Problem, problem_of
 from rayrank.serve.records import Answer, Ask, Backend, TimedOut
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -27,7 +27,7 @@ ErrorFormat = Callable[[Any], type[ErrorBody]]
 DESCRIPTIONS = {
     400: "The body is not JSON, or the list of texts is empty",
     401: "The API key is missing or wrong",
-    404: "Not offered by this server",
+    404: "Not offered by this server, or no model of this name",
     408: "The body arrived too slowly",
     413: "The body is too large, or has too many documents",
     415: "The body is not application/json",
@@ -37,8 +37,11 @@ DESCRIPTIONS = {
     500: "A fault of the server",
     503: "No model is ready",
 }
-BODY_STATUSES = (400, 401, 408, 413, 415, 422, 429, 500, 503)
+BODY_STATUSES = (400, 401, 404, 408, 413, 415, 422, 429, 500, 503)
 """Error statuses of every route that reads a body."""
+
+MAX_NAME = 80
+"""Characters of a model's name that a message quotes."""
 
 log = logging.getLogger(__name__)
 
@@ -47,17 +50,43 @@ log = logging.getLogger(__name__)
 class Service:
     """The objects that all routes of an application share."""
 
-    backend: Backend
+    backends: Mapping[str, Backend]
+    """The models by name, the default one first."""
     config: ServeConfig
     keys: ApiKeys
     metrics: Metrics
     room: BodyRoom
 
+    def backend(self, name: str | None = None) -> Backend:
+        """Return the model of a name, or the default one without a name; a single model answers to every name."""
+        found = next(iter(self.backends.values()))
+        if name and len(self.backends) > 1:
+            if name not in self.backends:
+                raise self.no_model(name, self.names())
+            found = self.backends[name]
+        facts().model = found.name
+        return found
+
+    def names(self) -> list[str]:
+        """Return the names of the models."""
+        return list(self.backends)
+
+    def no_model(self, name: str, known: Sequence[str]) -> Problem:
+        """Return the refusal of a name that no model has."""
+        message = f"There is no model {name[:MAX_NAME]}: this server has {', '.join(known)}."
+        return Problem("no_model", message, "model")
+
     async def rerank(self, ask: Ask) -> Answer:
+        """Return the model's answer, and count it in the metrics; the passages count for the client's limit."""
+        charge("passages", len(ask.passages))
+        return await self.answer(ask)
+
+    async def answer(self, ask: Ask) -> Answer:
         """Return the model's answer, and count it in the metrics."""
-        answer = await self.backend.rerank(ask)
+        answer = await self.backend(ask.model).rerank(ask)
         self.metrics.answer(answer)
-        count_documents(len(ask.passages))
+        facts().model = answer.model
+        facts().num_documents += len(ask.passages)
         return answer
 
 
@@ -98,6 +127,8 @@ def guarded(error_format: ErrorFormat, statuses: dict[int | str, Any], needs_key
                 try:
                     if needs_key:
                         check_key(request, service.keys)
+                    if has_body:
+                        charge("requests", 1)
                     with service.room.share() as take:
                         if has_body:
                             value = await read_json(request, limits.body_bytes, take)
@@ -107,7 +138,8 @@ def guarded(error_format: ErrorFormat, statuses: dict[int | str, Any], needs_key
                 except ClientDisconnect:
                     return Response(status_code=499)
                 except Exception as error:
-                    return refusal(error, error_format(value), getattr(request.state, "client", None))
+                    client = facts().client
+                    return refusal(error, error_format(value), client.name if client else "")
 
             return guard
 
@@ -127,8 +159,8 @@ async def _in_time(answer: Awaitable[Response], seconds: float) -> Response:
         raise TimedOut(seconds) from None
 
 
-def refusal(error: Exception, errors: type[ErrorBody], client: str | None = None) -> Response:
-    """Return the response to a request that raised an exception; the log names the client's key."""
+def refusal(error: Exception, errors: type[ErrorBody], client: str = "") -> Response:
+    """Return the response to a request that raised an exception; the log has the name of the client's key."""
     problem = problem_of(error)
     who = f" of {client}" if client else ""
     if problem.kind == "failed":

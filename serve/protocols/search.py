@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from rayrank.serve.protocols.problems import DetailError, Problem
-from rayrank.serve.protocols.route import BODY_STATUSES, Serving, documented, guarded
-from rayrank.serve.protocols.wire import Query, RankingFields, Whole, Window, Wire, scores_of, warnings_of
+from rayrank.serve.protocols.route import Serving, documented, guarded
+from rayrank.serve.protocols.wire import ModelField, Query, RankingFields, Whole, Window, scores_of, warnings_of
 from rayrank.serve.records import Ask
 
 
@@ -49,7 +49,7 @@ class SearchAnswer(BaseModel):
     partial: bool
 
 
-class ExplainRequest(Wire):
+class ExplainRequest(ModelField):
     """A query and the passage whose score to explain."""
 
     query: Query
@@ -57,7 +57,7 @@ class ExplainRequest(Wire):
     query_type: str | None = None
 
 
-router = guarded(lambda body: DetailError, documented(DetailError, (*BODY_STATUSES, 404)))
+router = guarded(lambda body: DetailError, documented(DetailError))
 
 
 @router.post("/search", response_model_exclude_none=True, tags=["Search"])
@@ -70,22 +70,22 @@ async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
     most = min(settings.depth, service.config.limits.documents)
     if request.depth and depth > most:
         raise Problem("too_many", f"depth={depth} is too large; send at most {most}.", "depth")
-    began = time.time()
+    began, backend = time.time(), service.backend(request.model)
     try:
         async with asyncio.timeout(None if request.deadline_ms is None else request.deadline_ms / 1000) as limit:
-            hits = await service.backend.search(request.query, min(depth, most))
+            hits = await backend.search(request.query, min(depth, most))
     except TimeoutError:
         if not limit.expired():
             raise
         hits = []
     if not hits:
         return SearchAnswer(
-            model=service.backend.name, results=[], query_type=request.query_type, partial=limit.expired()
+            model=backend.name, results=[], query_type=request.query_type, partial=limit.expired()
         )  # fmt: skip
     ask = Ask(
         request.query, [hit.text for hit in hits], request.query_type, [hit.score for hit in hits],
         request.first_stage_weight, request.deadline_ms, began,
-        min_relevance=request.min_relevance, min_precision=request.min_precision,
+        min_relevance=request.min_relevance, min_precision=request.min_precision, model=request.model,
     )  # fmt: skip
     answer = await service.rerank(ask)
     results = [
@@ -107,4 +107,4 @@ async def explain(request: ExplainRequest, service: Serving) -> dict[str, Any]:
     """Explain a passage's score: its pieces, words, exact matches and attention, and the score without each word."""
     if not service.config.http.explain:
         raise Problem("missing", "This server does not explain scores: start it with http.explain=true.")
-    return await service.backend.explain(request.query, request.document, request.query_type)
+    return await service.backend(request.model).explain(request.query, request.document, request.query_type)

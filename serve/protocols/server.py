@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -12,9 +11,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
 from rayrank.serve.protocols.inputs import LABEL
-from rayrank.serve.protocols.problems import DetailError, Problem
-from rayrank.serve.protocols.route import Serving, documented, guarded
-from rayrank.serve.records import Info, Overloaded
+from rayrank.serve.protocols.problems import DetailError
+from rayrank.serve.protocols.route import Service, Serving, documented, guarded
+from rayrank.serve.records import Backend, Info, Overloaded, Unready
 
 
 class Health(BaseModel):
@@ -34,7 +33,7 @@ class Model(BaseModel):
 
 
 class Models(BaseModel):
-    """A list of the one model."""
+    """The models, the default one first."""
 
     object: Literal["list"] = "list"
     data: list[Model]
@@ -49,7 +48,7 @@ class InfinityModel(Model):
 
 
 class InfinityModels(BaseModel):
-    """A list of the one model, as Infinity sends it."""
+    """The models, as Infinity sends them."""
 
     object: Literal["list"] = "list"
     data: list[InfinityModel]
@@ -99,32 +98,43 @@ class InfoAnswer(BaseModel):
     """Whether /docs and /openapi.json are available."""
     load_error: str | None
     """Why the model that was to replace this one could not be loaded."""
+    models: list[str]
+    """The names of all models of this server, the default one first."""
 
 
 BUSY_S = 3.0
 """Seconds after which a model that has not answered counts as busy."""
 
-open_router = guarded(lambda body: DetailError, documented(DetailError, (500, 503)), needs_key=False)
-router = guarded(lambda body: DetailError, documented(DetailError, (401, 429, 500, 503)))
-named_router = guarded(lambda body: DetailError, documented(DetailError, (401, 404, 429, 500, 503)))
+open_router = guarded(lambda body: DetailError, documented(DetailError, (404, 500, 503)), needs_key=False)
+router = guarded(lambda body: DetailError, documented(DetailError, (401, 404, 429, 500, 503)))
 
 
 @open_router.get("/health", tags=["Server"])
 @open_router.get("/ready", tags=["Server"])
-async def ready(service: Serving) -> Health:
-    """Return 200 if a model scores, 503 otherwise."""
-    # A busy model is ready, too.
-    with suppress(Overloaded, TimeoutError):
-        async with asyncio.timeout(BUSY_S):
-            await service.backend.ready()
+async def ready(service: Serving, model: str | None = None) -> Health:
+    """Return 200 if all models score, or the one that is named; 503 otherwise."""
+    asked = [service.backend(model)] if model else service.backends.values()
+    await asyncio.gather(*map(_check_ready, asked))
     return Health()
 
 
+async def _check_ready(backend: Backend) -> None:
+    """Return if a model scores or is busy; raises Unready if not."""
+    try:
+        async with asyncio.timeout(BUSY_S):
+            await backend.ready()
+    except (Overloaded, TimeoutError):
+        # No replica has taken the question. Each can still say whether its scorer is busy or stuck.
+        if all(load.is_stuck for load in await backend.loads()):
+            raise Unready(backend.name) from None
+
+
 @router.get("/info", tags=["Server"])
-async def info(service: Serving) -> InfoAnswer:
-    """Describe the model."""
-    facts, config = asdict(await service.backend.info()), service.config
+async def info(service: Serving, model: str | None = None) -> InfoAnswer:
+    """Describe the first model, or the one that is named."""
+    facts, config = asdict(await service.backend(model).info()), service.config
     return InfoAnswer(
+        models=service.names() if len(service.backends) > 1 else [facts["model"]],
         model_id=facts.pop("model"), max_input_length=facts.pop("length"), model_dtype=facts.pop("dtype"),
         max_batch_tokens=facts.pop("batch_tokens"), tokenization_workers=facts.pop("tokenisers"),
         max_concurrent_requests=config.scaling.queued, max_client_batch_size=config.limits.documents,
@@ -135,24 +145,33 @@ async def info(service: Serving) -> InfoAnswer:
 
 @router.get("/models", tags=["Server"])
 async def infinity_models(service: Serving) -> InfinityModels:
-    """List the model in the format of Infinity's API."""
-    facts = await service.backend.info()
-    return InfinityModels(data=[InfinityModel(**_model(facts), backend=facts.backend)])
+    """List the models in the format of Infinity's API."""
+    found = await _infos(service)
+    return InfinityModels(data=[InfinityModel(**_model(facts), backend=facts.backend) for facts in found])
 
 
 @router.get("/v1/models", tags=["Server"])
 async def models(service: Serving) -> Models:
-    """List the model in the format of OpenAI's API."""
-    return Models(data=[Model(**_model(await service.backend.info()))])
+    """List the models in the format of OpenAI's API."""
+    return Models(data=[Model(**_model(facts)) for facts in await _infos(service)])
 
 
-@named_router.get("/v1/models/{name:path}", tags=["Server"])
+@router.get("/v1/models/{name:path}", tags=["Server"])
 async def model(name: str, service: Serving) -> Model:
-    """Describe the model in the format of OpenAI's API, if it has this name."""
-    facts = await service.backend.info()
+    """Describe the model of this name in the format of OpenAI's API."""
+    facts = await service.backend(name).info()
     if name != facts.model:
-        raise Problem("missing", f"There is no model {name}: this server has {facts.model}.", "model")
+        raise service.no_model(name, [facts.model])
     return Model(**_model(facts))
+
+
+async def _infos(service: Service) -> list[Info]:
+    """Describe each model that answers; raises Unready if none does."""
+    found = await asyncio.gather(*(each.info() for each in service.backends.values()), return_exceptions=True)
+    infos = [each for each in found if isinstance(each, Info)]
+    if not infos:
+        raise next(each for each in found if isinstance(each, BaseException))
+    return infos
 
 
 def _model(facts: Info) -> dict[str, Any]:
@@ -161,6 +180,8 @@ def _model(facts: Info) -> dict[str, Any]:
 
 @router.get("/metrics", tags=["Server"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def metrics(service: Serving) -> Response:
-    """Return Prometheus metrics of the whole endpoint: all replicas of the ingress and of the model added up."""
-    ingresses, loads = await asyncio.gather(service.backend.ingresses(), service.backend.loads())
-    return Response(service.metrics.text(ingresses, loads), media_type=CONTENT_TYPE_LATEST)
+    """Return Prometheus metrics of the whole endpoint: all replicas of the ingress and of each model added up."""
+    backends = list(service.backends.values())
+    ingresses, *loads = await asyncio.gather(backends[0].ingresses(), *(each.loads() for each in backends))
+    by_model = {own[0].model if own else each.name: own for each, own in zip(backends, loads, strict=True)}
+    return Response(service.metrics.text(ingresses, by_model), media_type=CONTENT_TYPE_LATEST)

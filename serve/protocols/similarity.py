@@ -7,10 +7,10 @@ from fastapi import Response
 from pydantic import Discriminator, Tag
 
 from rayrank.serve.protocols.documents import DocumentsAnswer, DocumentsRequest
-from rayrank.serve.protocols.problems import ErrorBody, SharedError, TeiError
+from rayrank.serve.protocols.problems import ErrorBody, InfinityError, TeiError
 from rayrank.serve.protocols.route import BODY_STATUSES, Service, Serving, documented, guarded
 from rayrank.serve.protocols.tei import TeiRank, TeiRequest, errors_of, form_of, rerank_either, unabridged
-from rayrank.serve.protocols.wire import Query, Texts, Wire
+from rayrank.serve.protocols.wire import ModelField, Query, Texts, Wire
 from rayrank.serve.records import Ask
 
 
@@ -27,7 +27,7 @@ class SimilarityParameters(Wire):
     truncate: bool | None = True
 
 
-class SimilarityRequest(Wire):
+class SimilarityRequest(ModelField):
     """The request of huggingface_hub's `InferenceClient.sentence_similarity`."""
 
     inputs: Sentences
@@ -51,7 +51,7 @@ RootRequest = Annotated[
 ]
 
 router = guarded(lambda body: TeiError, documented(TeiError, (*BODY_STATUSES, 424)))
-root_router = guarded(_errors, documented(TeiError | SharedError, (*BODY_STATUSES, 424)))
+root_router = guarded(_errors, documented(TeiError | InfinityError, (*BODY_STATUSES, 424)))
 
 
 @router.post("/similarity", tags=["Re-ranking"])
@@ -74,6 +74,6 @@ async def _compare(request: SimilarityRequest, response: Response, service: Serv
     started, inputs = time.perf_counter(), request.inputs
     truncate = request.parameters is None or request.parameters.truncate is not False
     fix = None if truncate else "set truncate to true to truncate it"
-    ask = Ask(inputs.source_sentence, inputs.sentences)
+    ask = Ask(inputs.source_sentence, inputs.sentences, model=request.model)
     answer = await unabridged(ask, fix, "inputs.sentences", response, service, started, "inputs.source_sentence")
     return [value or 0.0 for value in answer.probabilities]

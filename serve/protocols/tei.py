@@ -9,7 +9,7 @@ from fastapi import Response
 from pydantic import BaseModel, Discriminator, Field, Tag
 
 from rayrank.serve.protocols.documents import DocumentsAnswer, DocumentsRequest, rerank_documents
-from rayrank.serve.protocols.problems import ErrorBody, Problem, SharedError, TeiError
+from rayrank.serve.protocols.problems import ErrorBody, InfinityError, Problem, TeiError
 from rayrank.serve.protocols.route import BODY_STATUSES, Service, Serving, documented, guarded
 from rayrank.serve.protocols.wire import FirstStageFields, Query, Texts, scores_of
 from rayrank.serve.records import Answer, Ask
@@ -49,14 +49,14 @@ def form_of(body: Any) -> str:
 
 def errors_of(body: Any) -> type[ErrorBody]:
     """Return the error format of a body's form; without a body, that of text-embeddings-inference."""
-    return TeiError if body is None or form_of(body) == "tei-form" else SharedError
+    return TeiError if body is None or form_of(body) == "tei-form" else InfinityError
 
 
 RerankRequest = Annotated[
     Annotated[TeiRequest, Tag("tei-form")] | Annotated[DocumentsRequest, Tag("documents-form")], Discriminator(form_of)
 ]
 
-router = guarded(errors_of, documented(TeiError | SharedError, (*BODY_STATUSES, 424)))
+router = guarded(errors_of, documented(TeiError | InfinityError, (*BODY_STATUSES, 424)))
 
 
 @router.post("/rerank", response_model_exclude_none=True, tags=["Re-ranking"])

@@ -35,7 +35,6 @@ class ScoreRequest(OwnFields):
     text_2: Side | None = None
     data_1: Side | None = None
     data_2: Side | None = None
-    model: str | None = None
 
     def pairs(self) -> tuple[list[str], list[str], str]:
         """Return the query of each pair, the document of each pair, and the field name of the documents."""
@@ -83,7 +82,7 @@ router = guarded(lambda body: DetailError, documented(DetailError))
 async def score(request: ScoreRequest, service: Serving) -> ScoreAnswer:
     """Score pairs of texts (vLLM)."""
     queries, documents, field = request.pairs()
-    scored = await score_pairs(service, queries, documents, request.query_type, request.deadline_ms)
+    scored = await score_pairs(service, queries, documents, request.query_type, request.deadline_ms, request.model)
     values = scored.logits if request.as_logits else scored.probabilities
     return ScoreAnswer(
         id=f"score-{uuid.uuid4().hex}", created=int(time.time()), model=scored.model,

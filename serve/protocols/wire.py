@@ -29,7 +29,16 @@ class Wire(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
 
-class OwnFields(Wire):
+class ModelField(Wire):
+    """A request to one of the server's models."""
+
+    model: str | None = Field(
+        default=None,
+        description="the model's name; the first model if left out; ignored by a server of one model",
+    )
+
+
+class OwnFields(ModelField):
     """Optional fields that only this server supports."""
 
     query_type: str | None = Field(default=None, description="type of the query; predicted if left out")
@@ -86,7 +95,7 @@ class FirstStageFields(RankingFields):
             raise Problem("invalid", message, "first_stage_weight")
         return Ask(
             query, passages, self.query_type, scores, weight, self.deadline_ms, max_tokens=max_tokens,
-            min_relevance=self.min_relevance, min_precision=self.min_precision,
+            min_relevance=self.min_relevance, min_precision=self.min_precision, model=self.model,
         )  # fmt: skip
 
 

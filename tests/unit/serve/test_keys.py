@@ -8,13 +8,18 @@ import pytest
 from rayrank.core.errors import ConfigError
 from rayrank.serve import keys
 from rayrank.serve.config import read
-from rayrank.serve.keys import ApiKeys, environment_keys
+from rayrank.serve.keys import ApiKeys, environment_digests
 
 
 @pytest.fixture(autouse=True)
 def _without_keys_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAYRANK_API_KEYS", raising=False)
     monkeypatch.setattr(keys, "LOOK_S", 0.0)
+
+
+def name_of(found: ApiKeys, key: bytes) -> str | None:
+    client = found.client_of(key)
+    return client and client.name
 
 
 def api_keys(file: Path) -> ApiKeys:
@@ -26,16 +31,16 @@ def test_keys_come_from_the_file_the_environment_and_the_process_that_built_the_
 ) -> None:
     (tmp_path / "keys").write_text("# our teams\none  # search team\n\n two#2 \n")
     monkeypatch.setenv("RAYRANK_API_KEYS", "three")
-    given = environment_keys()
+    given = environment_digests()
     monkeypatch.setenv("RAYRANK_API_KEYS", "four")
     found = ApiKeys(read({"model": "m", "keys_file": str(tmp_path / "keys")}), given)
 
     assert found.are_needed
-    assert found.name_of(b"one") == "search team"
-    assert all((found.name_of(key) or "").startswith("key ") for key in (b"two#2", b"three", b"four"))
-    assert not any(found.name_of(key) for key in (b"", b"two", b"# our teams", b"search team", b"on\xe9"))
+    assert name_of(found, b"one") == "search team"
+    assert all((name_of(found, key) or "").startswith("key ") for key in (b"two#2", b"three", b"four"))
+    assert not any(name_of(found, key) for key in (b"", b"two", b"# our teams", b"search team", b"on\xe9"))
     assert "three" not in str(given)
-    assert not ApiKeys(read({"model": "m"}), {}).name_of(b"one")
+    assert not name_of(ApiKeys(read({"model": "m"}), {}), b"one")
 
 
 def test_a_changed_file_counts_at_once_and_the_log_names_the_keys(
@@ -44,18 +49,18 @@ def test_a_changed_file_counts_at_once_and_the_log_names_the_keys(
     file = tmp_path / "keys"
     file.write_text("one # search team\ntwo # shop\n")
     found = api_keys(file)
-    assert found.name_of(b"two") == "shop"
+    assert name_of(found, b"two") == "shop"
 
     with caplog.at_level(logging.WARNING):
         file.write_text("one # search team\nthree # assistant\n")
-        assert (found.name_of(b"two"), found.name_of(b"three")) == (None, "assistant")
+        assert (name_of(found, b"two"), name_of(found, b"three")) == (None, "assistant")
     assert [record.getMessage() for record in caplog.records] == ["Keys revoked: shop", "Keys new: assistant"]
 
     file.unlink()
-    assert found.name_of(b"one") == "search team"
+    assert name_of(found, b"one") == "search team"
     # All keys are revoked; access is not open.
     file.write_text("")
-    assert found.name_of(b"one") is None
+    assert name_of(found, b"one") is None
     assert found.are_needed
 
 

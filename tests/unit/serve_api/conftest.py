@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -21,9 +21,8 @@ LONG = 200
 class WordScorer:
     """Scores a passage by the number of query words it contains; some queries make it fail as a model can."""
 
-    name = "words"
-
-    def __init__(self) -> None:
+    def __init__(self, name: str = "words", is_stuck: bool = False) -> None:
+        self.name, self.is_stuck = name, is_stuck
         self.asks: list[Ask] = []
 
     async def rerank(self, ask: Ask) -> Answer:
@@ -46,7 +45,7 @@ class WordScorer:
         return Answer(
             logits=shown, probabilities=[None if logit is None else (1 + logit) / 10 for logit in shown], order=order,
             num_tokens=7 * len(logits), cut=[place for place, text in enumerate(ask.passages) if len(text) > LONG],
-            query_type=ask.query_type or "DESCRIPTION", partial=partial, model="words",
+            query_type=ask.query_type or "DESCRIPTION", partial=partial, model=self.name,
             timing=Timing(0.001, 0.002, 0.003), query_cut=len(ask.query) > LONG,
             warnings=["query_type: zzz\nis unknown."] if ask.query_type == "zzz" else [],
         )  # fmt: skip
@@ -56,7 +55,7 @@ class WordScorer:
 
     async def info(self) -> Info:
         return Info(
-            model="words",
+            model=self.name,
             backend="torch",
             device="cpu",
             length=256,
@@ -66,7 +65,7 @@ class WordScorer:
         )
 
     async def loads(self) -> list[Load]:
-        return [Load(20), Load(3)]
+        return [Load(self.name, 20, self.is_stuck), Load(self.name, 3, self.is_stuck)]
 
     async def ingresses(self) -> list[Figures]:
         return []
@@ -76,7 +75,9 @@ class WordScorer:
         return [special + [Piece(7, text, False, 0, len(text))] for text in texts]
 
     async def ready(self) -> None:
-        pass
+        if self.is_stuck:
+            # No replica takes the question, because each has as many requests as it accepts.
+            raise Overloaded(1)
 
     async def search(self, query: str, depth: int) -> list[Hit]:
         if query == "nothing":
@@ -89,12 +90,12 @@ class WordScorer:
         return hits[:depth]
 
 
-def served(backend: WordScorer, config: ServeConfig) -> Iterator[str]:
+def served(backends: Mapping[str, WordScorer], config: ServeConfig) -> Iterator[str]:
     """Yield the URL of a server that runs in a thread."""
     # asyncio sets TCP_NODELAY only if the socket names its protocol; without it, each answer takes 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create_api(backend, config), log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(create_api(backends, config), log_level="warning"))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
     thread.start()
     while not server.started:
@@ -112,16 +113,16 @@ def scorer() -> WordScorer:
 @pytest.fixture(scope="session")
 def api(scorer: WordScorer) -> Iterator[str]:
     config = ServeConfig.model_validate({"name": "words", "limits": {"documents": 50, "body_bytes": 20_000}})
-    yield from served(scorer, config)
+    yield from served({"words": scorer}, config)
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[[ServeConfig], str]]:
-    """Start a server with other settings."""
+def start() -> Iterator[Callable[..., str]]:
+    """Start a server with other settings, or with several models."""
     running = []
 
-    def begin(config: ServeConfig) -> str:
-        running.append(served(WordScorer(), config))
+    def begin(config: ServeConfig, *models: WordScorer) -> str:
+        running.append(served({each.name: each for each in models or [WordScorer()]}, config))
         return next(running[-1])
 
     yield begin

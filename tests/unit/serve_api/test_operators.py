@@ -19,7 +19,7 @@ from rayrank.serve.metrics import Metrics
 from rayrank.serve.records import Answer, Load, Timing
 
 BODY = {"query": "how do whales breathe", "documents": ["bread needs yeast", "whales breathe air", "whales sing"]}
-Start = Callable[[ServeConfig], str]
+Start = Callable[..., str]
 
 
 def post(url: str, body: Any) -> requests.Response:
@@ -27,9 +27,13 @@ def post(url: str, body: Any) -> requests.Response:
 
 
 def values(text: str) -> dict[str, float]:
-    """Return the values of Prometheus' text by name and labels."""
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    return {" ".join([sample.name, *sample.labels.values()]): sample.value for sample in samples}
+    """Return the values of Prometheus' text by name and labels, the model's last."""
+    found = {}
+    for sample in (sample for family in text_string_to_metric_families(text) for sample in family.samples):
+        labels = dict(sample.labels)
+        labels["model"] = labels.pop("model", "")
+        found[" ".join([sample.name, *filter(None, labels.values())])] = sample.value
+    return found
 
 
 def scraped(url: str) -> dict[str, float]:
@@ -41,13 +45,13 @@ def test_metrics_count_requests_pairs_and_phases(start: Start) -> None:
     post(f"{url}/v1/rerank", BODY)
     post(f"{url}/v1/rerank", {})
     found = scraped(url)
-    assert found["rayrank_requests_total /v1/rerank 200"] == 1
+    assert found["rayrank_requests_total /v1/rerank 200 words"] == 1
     assert found["rayrank_requests_total /v1/rerank 422"] == 1
-    assert found["rayrank_pairs_total"] == 3
+    assert found["rayrank_pairs_total words"] == 3
     for phase, seconds in (("tokenise", 0.001), ("queue", 0.002), ("score", 0.003)):
-        assert found[f"rayrank_phase_seconds_sum {phase}"] == pytest.approx(seconds)
-    assert found["rayrank_queued_pairs"] == 23
-    assert found["rayrank_model_replicas"] == 2
+        assert found[f"rayrank_phase_seconds_sum {phase} words"] == pytest.approx(seconds)
+    assert found["rayrank_queued_pairs words"] == 23
+    assert found["rayrank_model_replicas words"] == 2
     # The scrape itself.
     assert found["rayrank_in_flight_requests"] == 1
 
@@ -57,8 +61,8 @@ def test_metrics_count_truncated_passages_and_partial_answers(start: Start) -> N
     post(f"{url}/v1/rerank", {**BODY, "documents": ["x" * 300, "y" * 300, "short"]})
     post(f"{url}/v1/rerank", {**BODY, "deadline_ms": 0.5})
     found = scraped(url)
-    assert found["rayrank_truncated_passages_total"] == 2
-    assert found["rayrank_partial_answers_total"] == 1
+    assert found["rayrank_truncated_passages_total words"] == 2
+    assert found["rayrank_partial_answers_total words"] == 1
 
 
 def test_all_unknown_paths_have_one_label(start: Start) -> None:
@@ -67,34 +71,37 @@ def test_all_unknown_paths_have_one_label(start: Start) -> None:
         requests.get(f"{url}/nowhere/{place}", timeout=10)
     requests.get(f"{url}/v1/models/any", timeout=10)
     counted = {name: value for name, value in scraped(url).items() if name.startswith("rayrank_requests_total")}
-    assert counted == {"rayrank_requests_total unknown 404": 20, "rayrank_requests_total /v1/models/{name:path} 404": 1}
+    named = "/v1/models/{name:path} 404 words"
+    assert counted == {"rayrank_requests_total unknown 404": 20, f"rayrank_requests_total {named}": 1}
 
 
 def answered(metrics: Metrics, times: int) -> Metrics:
     for _ in range(times):
-        metrics.request("/score", 200, 0.1)
-        metrics.answer(Answer([1.0], [0.5], [0], 7, num_cached=1, timing=Timing(0.1, 0.2, 0.3)))
+        metrics.request("/score", 200, 0.1, "words")
+        metrics.answer(Answer([1.0], [0.5], [0], 7, model="words", num_cached=1, timing=Timing(0.1, 0.2, 0.3)))
     return metrics
 
 
 def test_a_scrape_adds_up_all_replicas() -> None:
     first, second = answered(Metrics(), 2), answered(Metrics(), 3)
     with second.in_flight():
-        found = values(first.text([first.figures(), second.figures()], [Load(5), Load(6)]).decode())
-    assert found["rayrank_requests_total /score 200"] == 5
-    assert found["rayrank_request_seconds_count /score"] == 5
-    assert found["rayrank_request_seconds_bucket +Inf /score"] == 5
-    assert found["rayrank_cached_passages_total"] == 5
-    assert (found["rayrank_queued_pairs"], found["rayrank_in_flight_requests"]) == (11, 1)
-    assert (found["rayrank_ingress_replicas"], found["rayrank_model_replicas"]) == (2, 2)
+        found = values(
+            first.text([first.figures(), second.figures()], {"words": [Load("words", 5), Load("words", 6)]}).decode()
+        )
+    assert found["rayrank_requests_total /score 200 words"] == 5
+    assert found["rayrank_request_seconds_count /score words"] == 5
+    assert found["rayrank_request_seconds_bucket +Inf /score words"] == 5
+    assert found["rayrank_cached_passages_total words"] == 5
+    assert (found["rayrank_queued_pairs words"], found["rayrank_in_flight_requests"]) == (11, 1)
+    assert (found["rayrank_ingress_replicas"], found["rayrank_model_replicas words"]) == (2, 2)
 
 
 def test_sums_do_not_decrease_when_a_replica_ends() -> None:
     first, second, third = answered(Metrics(), 2), answered(Metrics(), 3), answered(Metrics(), 4)
-    first.text([second.figures()], [])
+    first.text([second.figures()], {})
     # The third replica has never met the second one, which is gone, but the first one has.
-    found = values(third.text([first.figures()], []).decode())
-    assert found["rayrank_requests_total /score 200"] == 9
+    found = values(third.text([first.figures()], {}).decode())
+    assert found["rayrank_requests_total /score 200 words"] == 9
     assert found["rayrank_ingress_replicas"] == 2
 
 
@@ -130,7 +137,14 @@ def test_the_access_log_has_a_line_of_json_for_each_request(lines: list[str], st
     ranked, lost = logged(lines, 2)
     assert ranked.pop("ms") >= 0
     assert ranked.pop("time")
-    assert ranked == {"id": "abc-1", "method": "POST", "path": "/v1/rerank", "status": 200, "documents": 3}
+    assert ranked == {
+        "id": "abc-1",
+        "method": "POST",
+        "path": "/v1/rerank",
+        "status": 200,
+        "documents": 3,
+        "model": "words",
+    }
     assert (lost["method"], lost["path"], lost["status"]) == ("HEAD", "/nowhere\nforged", 404)
     assert all("\n" not in line for line in lines)
 
@@ -160,7 +174,7 @@ def test_a_client_that_leaves_while_it_is_scored_is_no_fault_of_the_server(has_a
                 await access.Access(scores, metrics)(scope, send, send)  # type: ignore[arg-type]
 
     asyncio.run(leave())
-    assert values(metrics.text([], []).decode())[f"rayrank_requests_total unknown {status}"] == 1
+    assert values(metrics.text([], {}).decode())[f"rayrank_requests_total unknown {status}"] == 1
 
 
 def test_pages_run_only_scripts_of_this_server(api: str) -> None:

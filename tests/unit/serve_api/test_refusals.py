@@ -261,10 +261,10 @@ def test_the_key_is_checked_before_the_body_is_read(start: Callable[..., str], m
 
 def test_a_keys_file_without_keys_is_refused(tmp_path: Path, scorer: Any) -> None:
     with pytest.raises(ConfigError, match=r"keys_file=.* cannot be read"):
-        create_api(scorer, ServeConfig(keys_file=str(tmp_path / "none")))
+        create_api({"words": scorer}, ServeConfig(keys_file=str(tmp_path / "none")))
     (tmp_path / "empty").write_text("\n")
     with pytest.raises(ConfigError, match="has no keys"):
-        create_api(scorer, ServeConfig(keys_file=str(tmp_path / "empty")))
+        create_api({"words": scorer}, ServeConfig(keys_file=str(tmp_path / "empty")))
 
 
 def test_a_wrong_method_gets_the_allowed_one(api: str) -> None:
