@@ -27,7 +27,7 @@ def run(arguments: Arguments, config: PipelineConfig) -> dict[str, Any]:
     from rayrank.serve.promotion import promoted, rolled_back
     from rayrank.serve.targets import open_target
 
-    target = open_target(arguments.to)
+    target = open_target(arguments.to, arguments.replace)
     live = target.live()
     if arguments.back:
         settings = rolled_back(live)
@@ -36,7 +36,7 @@ def run(arguments: Arguments, config: PipelineConfig) -> dict[str, Any]:
         findings = [f"{settings['model']} is back in place of {live.model}: {target.replace_model(settings)}"]
         return {"model": settings["model"], "previous": live.model, "findings": findings}
     settings = promoted(live, str(Path(arguments.model).expanduser().absolute()))
-    endpoint = Endpoint(arguments.endpoint or live.endpoint)
+    endpoint = Endpoint(arguments.endpoint or live.endpoint, live.served_as)
     exported, checked = _checked(settings)
     compared = _compared(arguments, exported, endpoint, config) if live.model else "no live model to compare with"
     done = target.replace_model(settings)
@@ -55,7 +55,7 @@ def check(arguments: Arguments) -> None:
     if "://" not in arguments.to:
         from rayrank.serve.targets import open_target
 
-        open_target(arguments.to).live()
+        open_target(arguments.to, arguments.replace).live()
 
 
 def _checked(settings: "Settings") -> tuple["Bundle", str]:
@@ -140,6 +140,9 @@ if __name__ == "__main__":
         "--model", metavar="DIR", help="a folder written by `rayrank export` that the replicas can read"
     )
     options.add_argument("--to", required=True, metavar="URL|FILE", help="as in http://127.0.0.1:8265 or serve.yaml")
+    options.add_argument(
+        "--replace", default="", metavar="NAME", help="the model to replace, if the endpoint has several"
+    )
     options.add_argument("--endpoint", metavar="URL", help="URL of the live endpoint; found from --to by default")
     options.add_argument(
         "--queries", metavar="FILE", help="JSONL to replay; the dev queries of the new model's folder by default"

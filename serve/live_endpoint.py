@@ -4,6 +4,7 @@ import json
 import os
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import Any
 
@@ -18,14 +19,17 @@ ATTEMPTS, LONGEST_WAIT_S = 8, 5.0
 class Endpoint:
     """A client of the live endpoint; it uses the first API key of the environment variable."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
+    def __init__(self, url: str, model: str = "") -> None:
+        """Take the URL, and the name of the model if the endpoint has several."""
+        self._url, self._model = url.rstrip("/"), model
         key = os.environ.get(KEYS, "").split(",")[0].strip()
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
 
     def scores(self, replay: Replay) -> list[float]:
         """Return the logit of each passage."""
-        body = {"query": replay.query, "documents": list(replay.passages), "raw_scores": True}
+        body: dict[str, Any] = {"query": replay.query, "documents": list(replay.passages), "raw_scores": True}
+        if self._model:
+            body["model"] = self._model
         if replay.query_type:
             body["query_type"] = replay.query_type
         found = {result["index"]: result["relevance_score"] for result in self._send("/v1/rerank", body)["results"]}
@@ -33,17 +37,21 @@ class Endpoint:
 
     def is_exact(self) -> bool:
         """Return whether the endpoint computes in float32 on a CPU, as the check of golden scores does."""
-        info = self._send("/info")
+        info = self._info()
         return bool(info["backend"] == "torch" and info["device"] == "cpu")
 
     def first_stage_weight(self) -> float:
         """Return the weight of first-stage scores, or 0 for an endpoint of a version that does not report it."""
-        return float(self._send("/info").get("first_stage_weight", 0))
+        return float(self._info().get("first_stage_weight", 0))
 
     def load_error(self) -> str | None:
         """Return why the replica that answers has not loaded the model of its settings; None if it has."""
-        found: str | None = self._send("/info").get("load_error")
+        found: str | None = self._info().get("load_error")
         return found
+
+    def _info(self) -> Any:
+        query = f"?{urllib.parse.urlencode({'model': self._model})}" if self._model else ""
+        return self._send(f"/info{query}")
 
     def _send(self, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()

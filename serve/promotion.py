@@ -74,8 +74,9 @@ def promoted(live: LiveModel, model: str) -> Settings:
     if Path(live.model) == Path(model):
         raise ConfigError(f"--model {model} is already the live model: name another.")
     settings = {**live.settings, "model": model, "previous": live.model}
-    # A name that the user has set stays; a name that came from the folder is updated.
-    if live.settings.get("name") == Path(live.model).name:
+    # A name that the user has set stays, and so does one that requests choose a model with; a name that came from the
+    # folder is updated.
+    if not live.served_as and live.settings.get("name") == Path(live.model).name:
         settings["name"] = Path(model).name
     return settings
 

@@ -3,6 +3,7 @@
 import copy
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from rayrank.core.errors import ConfigError, StorageError
-from rayrank.serve.deployments import RANKER
+from rayrank.serve.deployments import RANKER, is_ranker
 from rayrank.serve.live_endpoint import Endpoint
 
 ALL_INTERFACES = ("0.0.0.0", "::")
@@ -31,6 +32,8 @@ class LiveModel:
 
     settings: Settings
     endpoint: str
+    served_as: str = ""
+    """The name that requests choose this model with, or that --replace names; empty if it is the only one."""
 
     @property
     def model(self) -> str:
@@ -47,19 +50,31 @@ class Target(Protocol):
         """Replace the settings of the model, and return a sentence about the effect."""
 
 
-def open_target(place: str) -> Target:
-    """Return the target that --to names: the URL of Serve's REST API, or a Serve config file."""
-    return RunningServe(place) if "://" in place else ConfigFile(Path(place).expanduser())
+def open_target(place: str, replaced: str = "") -> Target:
+    """Return the target that --to names: the URL of Serve's REST API, or a Serve config file.
+
+    `replaced` is the name of the model to replace, which is needed if there are several."""
+    if "://" in place:
+        return RunningServe(place, replaced)
+    return ConfigFile(Path(place).expanduser(), replaced)
+
+
+def _chosen(place: str, replaced: str, names: Sequence[str]) -> str:
+    """Return the name of the model to replace: the one that was asked for, or the only one."""
+    if replaced in names or (len(names) == 1 and not replaced):
+        return replaced or names[0]
+    advice = f"there is no model {replaced}" if replaced else f"it has {len(names)} models"
+    raise ConfigError(f"--to {place}: {advice}; name the one to replace with --replace {' or '.join(names)}.")
 
 
 class RunningServe:
     """Ray Serve, through the REST API of Ray's dashboard. Ray's client finds the auth token where Ray's commands do."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, replaced: str) -> None:
         # Imported here because it loads Ray, which a promotion in a config file does not need.
         from ray.dashboard.modules.serve.sdk import ServeSubmissionClient
 
-        self._url = url
+        self._url, self._replaced = url, replaced
         try:
             self._client = ServeSubmissionClient(url)
         except Exception as error:  # Ray raises many types of exceptions if the dashboard does not answer
@@ -67,19 +82,20 @@ class RunningServe:
 
     def live(self) -> LiveModel:
         details = self._details()
-        name, deployment = self._ranker(details)
+        name, rankers, chosen = self._rankers(details)
         options = details.get("http_options") or {}
         host = options.get("host") or "127.0.0.1"
         # An endpoint on all interfaces can be reached under the dashboard's host name.
         host = (urlsplit(self._url).hostname or host) if host in ALL_INTERFACES else host
         prefix = details["applications"][name].get("route_prefix") or ""
         endpoint = f"http://{host}:{options.get('port') or 8000}{prefix.rstrip('/')}"
-        return LiveModel(deployment["deployment_config"].get("user_config") or {}, endpoint)
+        served_as = _name(rankers[chosen]) if len(rankers) > 1 else self._replaced
+        return LiveModel(_user_config(rankers[chosen]), endpoint, served_as)
 
     def replace_model(self, settings: Settings) -> str:
         """Change only the user_config: Serve then restarts no replica and drops no request."""
         details = self._details()
-        name, _ = self._ranker(details)
+        name, _, chosen = self._rankers(details)
         applications = [
             app["deployed_app_config"] for app in details["applications"].values() if app.get("deployed_app_config")
         ]
@@ -91,13 +107,13 @@ class RunningServe:
                 f"config to change; start it with serve deploy."
             )
         deployments = config.setdefault("deployments", [])
-        ranker = next((entry for entry in deployments if entry["name"] == RANKER), None)
+        ranker = next((entry for entry in deployments if entry["name"] == chosen), None)
         if ranker is None:
-            deployments.append(ranker := {"name": RANKER})
+            deployments.append(ranker := {"name": chosen})
         ranker["user_config"] = settings
         self._deploy(details, applications)
         try:
-            self._wait(name, settings)
+            self._wait(name, chosen, settings)
         except ConfigError as error:
             self._deploy(details, before)
             raise ConfigError(f"{error} The previous model was restored.") from None
@@ -110,11 +126,11 @@ class RunningServe:
         except Exception as error:
             raise self._unusable(error) from None
 
-    def _wait(self, name: str, settings: Settings) -> None:
+    def _wait(self, name: str, ranker: str, settings: Settings) -> None:
         deadline = time.monotonic() + STARTUP_S
         while time.monotonic() < deadline:
             app = self._details()["applications"][name]
-            deployment = app["deployments"].get(RANKER) or {}
+            deployment = app["deployments"].get(ranker) or {}
             arrived = (deployment.get("deployment_config") or {}).get("user_config") == settings
             if arrived and app["status"] == "RUNNING" and deployment["status"] == "HEALTHY":
                 return self._check_loaded(settings["model"], len(deployment.get("replicas") or ()))
@@ -128,7 +144,8 @@ class RunningServe:
 
     def _check_loaded(self, model: str, num_replicas: int) -> None:
         """Raise an error if replicas have kept the previous model because they could not load the new one."""
-        endpoint = Endpoint(self.live().endpoint)
+        live = self.live()
+        endpoint = Endpoint(live.endpoint, live.served_as)
         try:
             # Each request reaches any one of the replicas.
             found = [endpoint.load_error() for _ in range(ANSWERS_PER_REPLICA * max(1, num_replicas))]
@@ -137,16 +154,19 @@ class RunningServe:
         if reason := next(filter(None, found), None):
             raise ConfigError(f"{model} does not start: {reason}; the replicas kept the previous model all the while.")
 
-    def _ranker(self, details: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return the name of the application with the model, and the details of the model's deployment."""
-        found = [(name, app["deployments"][RANKER]) for name, app in details["applications"].items()
-                 if RANKER in app["deployments"]]  # fmt: skip
+    def _rankers(self, details: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
+        """Return the name of the application with the models, the details of the models' deployments by deployment,
+        and the deployment of the model to replace."""
+        found = [name for name, app in details["applications"].items() if RANKER in app["deployments"]]
         if len(found) != 1:
             raise ConfigError(
                 f"--to {self._url} has {len(found)} applications with a deployment {RANKER} instead of one: deploy "
                 f"rayrank.serve.app:build there once."
             )
-        return found[0]
+        deployments = details["applications"][found[0]]["deployments"]
+        rankers = {RANKER: deployments[RANKER]} | {name: each for name, each in deployments.items() if is_ranker(name)}
+        named = {_name(each): deployment for deployment, each in rankers.items()}
+        return found[0], rankers, named[_chosen(self._url, self._replaced, list(named))]
 
     def _details(self) -> dict[str, Any]:
         try:
@@ -162,11 +182,19 @@ class RunningServe:
         )
 
 
+def _user_config(deployment: dict[str, Any]) -> Settings:
+    return deployment["deployment_config"].get("user_config") or {}
+
+
+def _name(deployment: dict[str, Any]) -> str:
+    return str(_user_config(deployment).get("name", ""))
+
+
 class ConfigFile:
     """A YAML file for serve deploy. Only the model in an application's args is rewritten; comments are kept."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, replaced: str) -> None:
+        self._path, self._replaced = path, replaced
         try:
             self._text = path.read_text(encoding="utf-8")
             content = yaml.safe_load(self._text)
@@ -181,30 +209,51 @@ class ConfigFile:
                 f"{{model: DIR}}."
             )
         (self._app,), self._options = found, content.get("http_options") or {}
+        arguments = self._app["args"]
+        first, further = str(arguments.get("name") or Path(arguments["model"]).name), arguments.get("models") or {}
+        self._names = [first, *map(str, further)]
+        chosen = _chosen(str(path), replaced, self._names)
+        self._further = "" if chosen == first else chosen
+        """The name of the further model to replace; empty for the first model."""
 
     def live(self) -> LiveModel:
         host = self._options.get("host") or "127.0.0.1"
         host = "127.0.0.1" if host in ALL_INTERFACES else host
         prefix = (self._app.get("route_prefix") or "").rstrip("/")
-        return LiveModel(self._app["args"], f"http://{host}:{self._options.get('port') or 8000}{prefix}")
+        settings = {key: value for key, value in self._app["args"].items() if key != "models"}
+        if self._further:
+            own = self._app["args"]["models"][self._further]
+            settings = {**settings, "previous": "", **(own if isinstance(own, dict) else {"model": own})}
+        served_as = self._further or (self._names[0] if len(self._names) > 1 else self._replaced)
+        return LiveModel(settings, f"http://{host}:{self._options.get('port') or 8000}{prefix}", served_as)
 
     def replace_model(self, settings: Settings) -> str:
-        text = self._text
-        nodes = self._nodes()
+        text, nodes = self._text, self._nodes()
+        values = {"previous": settings["previous"]}
+        if self._further:
+            _, entry = _entries(nodes["models"][1])[self._further]
+            nodes = _entries(entry)
+        elif len(self._names) > 1 and "name" not in nodes:
+            # Requests choose the model with this name, which would change with the folder.
+            values["name"] = self._names[0]
+        if not nodes:
+            # The entry of a further model is only a folder.
+            both = f"{{previous: {_quoted(settings['previous'])}, model: {_quoted(settings['model'])}}}"
+            return self._write(text[: entry.start_mark.index] + both + text[entry.end_mark.index :])
         key, value = nodes["model"]
-        before = f"previous: {json.dumps(settings['previous'], ensure_ascii=False)}"
-        if "previous" in nodes:
-            old_key, old = nodes["previous"]
-            changes = [(old_key.start_mark.index, old.end_mark.index, before)]
-        else:
-            # Inserted before the model, so that a comment after the model stays on its line.
-            gap = "\n" + " " * key.start_mark.column if self._is_block(key) else ", "
-            changes = [(key.start_mark.index, key.start_mark.index, before + gap)]
-        changes.append(
-            (value.start_mark.index, value.end_mark.index, json.dumps(settings["model"], ensure_ascii=False))
-        )
+        changes = [(value.start_mark.index, value.end_mark.index, _quoted(settings["model"]))]
+        # A new key is inserted before the model, so that a comment after the model stays on its line.
+        gap = "\n" + " " * key.start_mark.column if self._is_block(key) else ", "
+        for name, new in values.items():
+            place = key.start_mark.index, key.start_mark.index, f"{name}: {_quoted(new)}{gap}"
+            if name in nodes:
+                place = nodes[name][1].start_mark.index, nodes[name][1].end_mark.index, _quoted(new)
+            changes.append(place)
         for start, end, new in sorted(changes, reverse=True):
             text = text[:start] + new + text[end:]
+        return self._write(text)
+
+    def _write(self, text: str) -> str:
         draft = self._path.with_name(f".{self._path.name}.draft")
         try:
             draft.write_text(text, encoding="utf-8")
@@ -223,6 +272,10 @@ class ConfigFile:
             if "args" in _entries(app) and "model" in (nodes := _entries(_entries(app)["args"][1])):
                 return nodes
         raise AssertionError
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _entries(node: Any) -> dict[str, tuple[Any, Any]]:

@@ -54,6 +54,44 @@ def test_a_wrong_setting_gives_one_sentence_that_names_it(arguments: dict[str, A
         read(arguments)
 
 
+def test_further_models_have_the_settings_of_the_first_one_but_for_their_own(tmp_path: Path) -> None:
+    section = {"small": "/m/small", "team/v1.5": {"model": "/m/v1.5", "scaling": {"max": 3}, "backend": "onnx-int8"}}
+    nested = read({"model": "/m/one", "batching.wait_ms": 5, "models": section})
+    dotted = read(
+        {
+            "model": "/m/one",
+            "batching.wait_ms": 5,
+            "models": {"small": "/m/small", "team/v1.5": "/m/v1.5"},
+            "models.team/v1.5.scaling.max": "3",
+            "models.team/v1.5.backend": "onnx-int8",
+        }
+    )
+
+    assert nested.each() == dotted.each()
+    first, small, third = nested.each().values()
+    assert list(nested.each()) == ["one", "small", "team/v1.5"] == [each.name for each in (first, small, third)]
+    assert (small.model, small.backend, small.scaling.max) == ("/m/small", "torch", 1)
+    assert (third.model, third.backend, third.scaling.max) == ("/m/v1.5", "onnx-int8", 3)
+    assert {each.batching.wait_ms for each in (first, small, third)} == {5}
+
+
+@pytest.mark.parametrize(
+    ("models", "sentence"),
+    [
+        ("small", r"^models=small cannot be used: map names to folders, as in models: \{NAME: DIR\}\.$"),
+        ({"m": "/m/other"}, r"^models\.m has the name of the first model: give one of them another name\.$"),
+        ({"a b": "/m/other"}, r"^models\.a b is no name of a model: use letters"),
+        ({"small": {"backend": "torch"}}, r"^models\.small has no folder: write models\.small=DIR\.$"),
+        ({"small": {"model": "n", "http.cors": "*"}}, r"^models\.small\.http\.cors is no setting of a model: choose"),
+        ({"small": {"model": "n", "backend": "tort"}}, r"^models\.small: backend=tort cannot be used"),
+        ({"small": {"model": "n", "scaling": {"min": 2}}}, r"^models\.small: scaling\.max=1 is below scaling\.min=2"),
+    ],
+)
+def test_a_wrong_setting_of_a_further_model_names_the_model(models: Any, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        read({"model": "m", "models": models})
+
+
 def test_the_example_configuration_is_valid() -> None:
     (application,) = yaml.safe_load(EXAMPLE.read_text())["applications"]
 

@@ -64,6 +64,58 @@ def test_a_changed_file_counts_at_once_and_the_log_names_the_keys(
     assert found.are_needed
 
 
+def test_a_key_has_the_limits_of_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(keys.time, "monotonic", lambda: now)
+    (tmp_path / "keys").write_text("one requests=60 passages=600  # search team\ntwo # shop\n")
+    config = read({"model": "m", "keys_file": str(tmp_path / "keys")})
+    # One of two ingress replicas grants half of a limit.
+    found = ApiKeys(config, num_ingresses=2)
+    limited, free = found.client_of(b"one"), found.client_of(b"two")
+    assert limited
+    assert free
+    assert limited.name == "search team"
+
+    assert [limited.take("requests", 1) for _ in range(30)] == [0] * 30
+    assert limited.take("requests", 1) == pytest.approx(2)
+    now += 1.9
+    assert limited.take("requests", 1) == pytest.approx(0.1)
+    now += 0.2
+    assert limited.take("requests", 1) == 0
+    assert free.take("requests", 1_000_000) == 0
+
+    # A request with more passages than a minute has is answered, and the next ones wait for its share.
+    assert limited.take("passages", 900) == 0
+    assert limited.take("passages", 1) == pytest.approx(60 * 601 / 300)
+    now += 3600
+    assert limited.take("passages", 300) == 0
+    assert limited.take("passages", 1) == pytest.approx(0.2)
+
+
+def test_a_key_whose_line_stays_keeps_what_is_left_of_its_limits(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("one requests=1\ntwo requests=1\n")
+    found = api_keys(file)
+    for key in (b"one", b"two"):
+        client = found.client_of(key)
+        assert client
+        assert client.take("requests", 1) == 0
+    file.write_text("one requests=1\ntwo requests=2  # shop\n")
+    one, two = found.client_of(b"one"), found.client_of(b"two")
+    assert one
+    assert two
+    assert one.take("requests", 1) > 0
+    assert two.take("requests", 1) == 0
+
+
+@pytest.mark.parametrize("words", ["request=5", "requests=0", "requests=-1", "passages=", "two", "requests=1 more"])
+def test_a_wrong_limit_is_refused_without_showing_the_key(words: str, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text(f"# teams\nsesame {words} # shop\n")
+    with pytest.raises(ConfigError, match=r"line 2 has something else than limits .*: write requests=N or") as raised:
+        api_keys(tmp_path / "keys")
+    assert "sesame" not in str(raised.value)
+
+
 def test_a_keys_file_without_keys_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n# nobody yet\n")
     with pytest.raises(ConfigError, match=r"keys_file=.*/empty has no keys: write one per line"):

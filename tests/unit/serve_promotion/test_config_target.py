@@ -6,6 +6,8 @@ import pytest
 import yaml
 
 from rayrank.core.errors import ConfigError
+from rayrank.serve.config import read
+from rayrank.serve.promotion import promoted
 from rayrank.serve.targets import open_target
 
 BLOCK = """\
@@ -47,6 +49,53 @@ def test_only_the_model_is_changed(text: str, tmp_path: Path) -> None:
     comments = [line.partition("# ")[2] for line in text.splitlines() if "# " in line]
     assert [line.partition("# ")[2] for line in file.read_text().splitlines() if "# " in line] == comments
     assert list(tmp_path.iterdir()) == [file]
+
+
+SEVERAL = """\
+applications:
+  - import_path: serve.app:build
+    args:
+      model: /m/one
+      models:
+        small: /m/small  # for the shop
+        german:
+          model: /m/german
+          backend: onnx-int8
+"""
+
+
+@pytest.mark.parametrize("name", ["one", "small", "german"])
+def test_of_several_models_only_the_named_one_is_changed(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text(SEVERAL)
+    before = read(yaml.safe_load(SEVERAL)["applications"][0]["args"]).each()
+    live = open_target(str(file), name).live()
+
+    for model, previous in (("/m/new", live.model), (live.model, "/m/new"), ("/m/new", live.model)):
+        open_target(str(file), name).replace_model({"model": model, "previous": previous})
+        found = open_target(str(file), name).live()
+        assert (found.model, found.settings["previous"], found.served_as) == (model, previous, name)
+
+    assert live.model == before[name].model
+    assert live.settings.get("backend") == ("onnx-int8" if name == "german" else None)
+    after = read({"name": "one", **yaml.safe_load(file.read_text())["applications"][0]["args"]}).each()
+    change = {"model": "/m/new", "previous": before[name].model}
+    assert after.pop(name) == before.pop(name).model_copy(update=change)
+    if name != "one":
+        # A further model keeps its name, because requests choose it with that.
+        assert promoted(live, "/m/new").get("name") is None
+    assert {each: settings.model for each, settings in after.items()} == {
+        each: settings.model for each, settings in before.items()
+    }
+    assert "# for the shop" in file.read_text()
+
+
+def test_of_several_models_one_has_to_be_named(tmp_path: Path) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text(SEVERAL)
+    for asked, reason in (("", "it has 3 models"), ("large", "there is no model large")):
+        with pytest.raises(ConfigError, match=f"{reason}; name the one to replace with --replace one or small or ger"):
+            open_target(str(file), asked)
 
 
 def test_the_endpoint_is_found_in_the_file(tmp_path: Path) -> None:
