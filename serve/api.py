@@ -34,7 +34,7 @@ ERRORS_BY_PREFIX: dict[str, type[ErrorBody]] = {
 DOCS = {"docs.html", "docs.css", "docs.js"}
 """Files of the page that describes the routes."""
 
-SHARED = {"style.css", "icon.svg"}
+SHARED = {"style.css", "icon.svg", "server.js"}
 """Files of both pages."""
 
 

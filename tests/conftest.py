@@ -1,6 +1,7 @@
 """Settings and fixtures of all tests, and how tests are divided between two processes."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -35,6 +36,12 @@ TRAINED = ("sdnet_stages", "sweep", "toy_run", "trained_jobs", "training_faults"
 """The files of tests/cluster that share a trained pipeline; the others run in the other process meanwhile."""
 
 
+CHROMIUM_FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+
+
 class ByFolder(LoadFileScheduling):
     """Sends tests that share a Ray or a trained pipeline, and otherwise the tests of a file, to the same process."""
 
@@ -52,6 +59,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # The longest groups first, so that both processes end at about the same time.
     items.sort(key=lambda item: not item.nodeid.startswith(SHARING))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium without a window, driven by playwright; tests are skipped where one of them is missing."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="pages are driven by the package playwright")
+    if (chromium := which("chromium")) is None:
+        pytest.skip("pages are opened in chromium, which is not installed")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=CHROMIUM_FLAGS)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")

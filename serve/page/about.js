@@ -5,12 +5,19 @@ const by = (id) => document.getElementById(id);
 export function describe(info) {
   const strm = info.strm === "off" ? "plain attention" : "STRM";
   by("model").textContent = `${info.model_id} · ${strm} · up to ${info.max_input_length} word pieces`;
+  describeModels(info);
   by("docs").hidden = !info.docs;
   by("sources").hidden = !info.search;
   by("types").hidden = !info.query_types.length;
   by("query-type").length = 1;
   info.query_types.forEach((type) => by("query-type").add(new Option(type)));
   describePrecision(info.precision);
+}
+
+// A choice, if the server has several models.
+function describeModels({ models, model_id }) {
+  by("models").hidden = models.length === 1;
+  by("served").replaceChildren(...models.map((name) => new Option(name, name, false, name === model_id)));
 }
 
 function describePrecision(table) {

@@ -1,12 +1,12 @@
 // The page of the routes, made from openapi.json without anything from another server.
 
-const KEY = "rayrank-api-key"; // where the page to try the model keeps the key, too
+import { key } from "./server.js";
 
+// The page can be used while openapi.json is on its way, so the field is read when a request is sent.
+const field = document.getElementById("api-key");
+field.value ||= key.get();
 const description = await (await fetch("openapi.json")).json();
 document.getElementById("about").textContent = description.info.description;
-const key = document.getElementById("api-key");
-key.value = sessionStorage.getItem(KEY) ?? "";
-key.addEventListener("input", () => sessionStorage.setItem(KEY, key.value.trim()));
 document.getElementById("routes").replaceChildren(...sections());
 
 function make(tag, { text, ...properties } = {}, ...children) {
@@ -89,8 +89,8 @@ function trial(method, path, forms) {
   const button = make("button", { type: "button", text: "Send" });
   button.addEventListener("click", async () => {
     const headers = forms.length ? { "Content-Type": "application/json" } : {};
-    const key = sessionStorage.getItem(KEY);
-    if (key) headers.Authorization = `Bearer ${key}`;
+    key.set(field.value.trim());
+    if (key.get()) headers.Authorization = `Bearer ${key.get()}`;
     const url = path.replace(/\{.+\}/, encodeURIComponent(input.value)).slice(1) || ".";
     shown.hidden = false;
     try {

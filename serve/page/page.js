@@ -21,6 +21,7 @@ start();
 async function start() {
   form.addEventListener("submit", (event) => { event.preventDefault(); ask(); });
   form.addEventListener("change", showSource);
+  form.elements.served.addEventListener("change", describeModel);
   form.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) ask();
   });
@@ -73,7 +74,8 @@ function showSource() {
 // Shows the model and its query types; the form stays usable if the server does not answer.
 async function describeModel() {
   try {
-    const info = await get("info");
+    const model = form.elements.served.value;
+    const info = await get(model ? `info?model=${encodeURIComponent(model)}` : "info");
     firstStageWeight = info.first_stage_weight;
     canExplain = info.explain;
     describe(info);
@@ -108,16 +110,17 @@ async function ask() {
 function readForm() {
   const query = form.elements.query.value.trim();
   if (!query) throw missing("query", "The query is empty. Type a question or some keywords.");
+  const model = form.elements.served.value || undefined;
   const query_type = form.elements["query-type"].value || undefined;
   const min_precision = Number(form.elements["min-precision"].value) || undefined;
   if (form.elements.source.value === "search") {
     const depth = Number(form.elements.depth.value);
     if (!Number.isInteger(depth) || depth < 1) throw missing("depth", "The number of passages to retrieve must be 1 or more.");
-    return { query, query_type, min_precision, depth };
+    return { model, query, query_type, min_precision, depth };
   }
   const documents = pasted();
   if (!documents.length) throw missing("passages", "There are no passages. Paste some, separated by empty lines.");
-  return { query, query_type, min_precision, documents };
+  return { model, query, query_type, min_precision, documents };
 }
 
 function missing(field, message) {
@@ -127,15 +130,15 @@ function missing(field, message) {
 }
 
 // Returns the passages in their old order, each with its probability and its logit, and their new order.
-async function rerank({ query, query_type, min_precision, documents, depth }, signal) {
+async function rerank({ model, query, query_type, min_precision, documents, depth }, signal) {
   let passages = documents?.map((text) => ({ text }));
   if (depth) {
-    const found = await post("search", { query, query_type, depth }, signal);
+    const found = await post("search", { model, query, query_type, depth }, signal);
     passages = found.results.sort((one, other) => one.first_stage_rank - other.first_stage_rank);
     if (!passages.length) throw new Problem("The index has no passage with any of these words. Try other words.");
   }
   const request = {
-    query, query_type, min_precision, return_documents: false, documents: passages.map(({ text }) => text),
+    model, query, query_type, min_precision, return_documents: false, documents: passages.map(({ text }) => text),
     first_stage_scores: depth ? passages.map(({ first_stage_score }) => first_stage_score) : undefined,
   };
   const [probabilities, logits] = await Promise.all(
@@ -221,8 +224,8 @@ function card(request, passage, before, place, type) {
   return { element, why };
 }
 
-async function fetchExplanation({ query, weights }, { text }, query_type, place, signal) {
-  const why = await post("explain", { query, document: text, query_type }, signal);
+async function fetchExplanation({ model, query, weights }, { text }, query_type, place, signal) {
+  const why = await post("explain", { model, query, document: text, query_type }, signal);
   place.replaceChildren(explained(text, why, weights));
   return why;
 }

@@ -1,6 +1,5 @@
 """The web page in a real browser, against the real application."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +15,6 @@ Browser, Page, expect = playwright.Browser, playwright.Page, playwright.expect
 # The default of five seconds would fail on a busy machine, not on a slow page.
 expect.set_options(timeout=30_000)
 
-CHROMIUM = shutil.which("chromium")
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
 PASSAGES = [
     "Bread is baked in the oven.",
     "A bogue is a fish.",
@@ -28,16 +22,6 @@ PASSAGES = [
     "Nothing <b>.</b>",
 ]
 PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="the page is driven in chromium, which is not installed")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """The page of a report in a real browser: narrow and wide, light and dark."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +10,6 @@ from tests.unit.reports.test_report_page import OPTIONS, complete
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is opened by the package playwright")
 Browser = playwright.Browser
 
-CHROMIUM = shutil.which("chromium")
-FLAGS = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking".split()
 FAULTS = """() => {
   const faults = []
   for (const svg of document.querySelectorAll("svg")) {
@@ -31,16 +27,6 @@ FAULTS = """() => {
   return faults
 }"""
 """Texts of charts that are cut off or overlap."""
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="the page is opened in chromium, which is not installed")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

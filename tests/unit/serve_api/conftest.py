@@ -61,7 +61,7 @@ class WordScorer:
             length=256,
             query_types=["DESCRIPTION"],
             version="1",
-            precision={"num_queries": 3},
+            precision={"num_queries": 3, "levels": []},
         )
 
     async def loads(self) -> list[Load]:

@@ -228,7 +228,7 @@ def test_models_info_and_health_describe_the_server(api: str) -> None:
     assert [model["id"] for model in models["data"]] == ["words"]
     info = requests.get(f"{api}/info", timeout=10).json()
     assert (info["model_id"], info["max_input_length"], info["max_client_batch_size"]) == ("words", 256, 50)
-    assert info["precision"] == {"num_queries": 3}
+    assert info["precision"] == {"num_queries": 3, "levels": []}
     assert info["search"] is False
     for path in ("health", "ready", "docs"):
         assert requests.get(f"{api}/{path}", timeout=10).status_code == 200
