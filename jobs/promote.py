@@ -1,9 +1,10 @@
 """Promote a model: replace the live model by one that scores as in training and does not rank worse.
 
 --to is the URL of Ray's dashboard, where a running Serve changes its model without dropping a request, or a Serve
-config file, which is changed in place. --back restores the previous model. Each line of --queries is
-{"query": ..., "documents": [...], "relevance": [...], "first_stage_scores": [...]}, where the last two are optional;
-without --queries the two models are compared on the judged dev queries of the new model's folder.
+config file, which is changed in place. Of several models, --replace names the one to replace. --back restores the
+previous model. Each line of --queries is {"query": ..., "documents": [...], "relevance": [...], "first_stage_scores":
+[...]}, where the last two are optional; without --queries the two models are compared on the judged dev queries of the
+new model's folder.
 """
 
 from pathlib import Path

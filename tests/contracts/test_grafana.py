@@ -41,13 +41,14 @@ def test_panels_have_numbers_of_their_own_a_data_source_and_do_not_overlap() -> 
 def test_every_metric_of_the_endpoint_is_one_that_it_exports() -> None:
     metrics = Metrics()
     metrics.request("/rerank", 200, 0.1)
-    families = list(text_string_to_metric_families(metrics.text([], []).decode()))
+    metrics.client("shop", 200, 3)
+    families = list(text_string_to_metric_families(metrics.text([], {}).decode()))
     shown = used("rayrank_")
     exported = {sample.name for family in families for sample in family.samples}
     # A histogram without observations has no samples, but its family is listed.
     exported |= {f"{family.name}_bucket" for family in families if family.type == "histogram"}
     exported |= {f"{family.name}_total" for family in families if family.type == "counter"}
-    assert len(shown) == 5
+    assert len(shown) == 6
     assert shown <= exported
 
 

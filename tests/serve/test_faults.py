@@ -69,7 +69,8 @@ def test_a_replica_with_a_stuck_scorer_is_replaced_and_no_request_waits_for_ever
     monkeypatch.setattr(app, "Ranker", StalledRanker)
     stall = model_folder.with_name("stall")
     outcomes: list[httpx.Response | Exception] = []
-    settings = {"model": str(model_folder), "batching.stuck_s": 2, "scaling.patience_s": 120}
+    # The stuck requests are all that the replica accepts, so it does not take the question whether it is ready.
+    settings = {"model": str(model_folder), "batching.stuck_s": 2, "scaling.patience_s": 120, "scaling.most": 4}
     with (
         application(serving, "stuck", **settings) as (url, _),
         clients(f"{url}{PATH}", BODY, outcomes),
@@ -91,19 +92,26 @@ def test_a_replica_with_a_stuck_scorer_is_replaced_and_no_request_waits_for_ever
     assert took < 45
 
 
-def test_a_revoked_key_is_refused_within_five_seconds_without_a_restart(
+def test_a_revoked_key_is_refused_within_five_seconds_without_a_restart_and_a_limited_one_above_its_limit(
     serving: str, model_folder: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "keys").write_text("one # search team\ntwo # shop\n")
-    headers = [{"Authorization": f"Bearer {key}"} for key in ("one", "two")]
-    with application(serving, "keys", model=str(model_folder), keys_file=str(tmp_path / "keys")) as (url, _):
+    (tmp_path / "keys").write_text("one # search team\ntwo # shop\nthree passages=10 # batch\n")
+    headers = [{"Authorization": f"Bearer {key}"} for key in ("one", "two", "three")]
+    settings = {"model": str(model_folder), "keys_file": str(tmp_path / "keys"), "resources.ingress": 1}
+    with application(serving, "keys", **settings) as (url, _):
         replicas = replica_pids("keys", "Api")
         assert [httpx.post(url + PATH, json=BODY, headers=each, timeout=60).status_code for each in headers] == [
             200
-        ] * 2
-        (tmp_path / "keys").write_text("one # search team\n")
+        ] * 3
+        (tmp_path / "keys").write_text("one # search team\nthree passages=10 # batch\n")
         wait_until(lambda: httpx.post(url + PATH, json=BODY, headers=headers[1], timeout=60).status_code == 401, 5)
         assert httpx.post(url + PATH, json=BODY, headers=headers[0], timeout=60).status_code == 200
+        # The third key, whose line has not changed, has used up the passages of this minute.
+        refused = httpx.post(url + PATH, json=BODY, headers=headers[2], timeout=60)
+        assert (refused.status_code, int(refused.headers["Retry-After"]) >= 1) == (429, True)
+        assert "may send 10 passages a minute" in refused.json()["message"]
+        figures = httpx.get(f"{url}/metrics", headers=headers[0], timeout=60).text
+        assert 'rayrank_client_requests_total{client="batch",status="429"} 1.0' in figures
         assert replica_pids("keys", "Api") == replicas != set()
 
 

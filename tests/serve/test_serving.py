@@ -85,6 +85,30 @@ def test_deploying_other_settings_under_load_loses_no_request(serving: str, mode
     assert np.allclose(found[-1], new, atol=1e-5)
 
 
+def test_each_model_of_an_endpoint_has_its_own_scores_replicas_and_figures(
+    serving: str, model_folder: Path, tmp_path: Path
+) -> None:
+    other = make_model(tmp_path / "other", seed=1)
+    wanted = {folder.name: expected(folder, QUERIES[0], PASSAGES[:10]) for folder in (model_folder, other)}
+    body = {"query": QUERIES[0], "documents": PASSAGES[:10], "raw_scores": True}
+    models = {"other": {"model": str(other), "batching": {"queue_s": 600}}}
+    with application(serving, "several", model=str(model_folder), models=models) as (url, _):
+        for asked in (None, "other", model_folder.name):
+            answer = httpx.post(f"{url}/v1/rerank", json={**body, "model": asked}, timeout=60).json()
+            found = {row["index"]: row["relevance_score"] for row in answer["results"]}
+            assert answer["model"] == asked or not asked
+            scores = wanted[asked or model_folder.name]
+            assert np.allclose([found[place] for place in range(10)], scores, atol=1e-5)
+        refused = httpx.post(f"{url}/v1/rerank", json={**body, "model": "any"}, timeout=60)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (404, "model")
+        assert [each["id"] for each in httpx.get(f"{url}/v1/models", timeout=60).json()["data"]] == list(wanted)
+        assert httpx.get(f"{url}/ready", timeout=60).status_code == 200
+        figures = httpx.get(f"{url}/metrics", timeout=60).text
+        for name, pairs in ((model_folder.name, 20), ("other", 10)):
+            assert f'rayrank_pairs_total{{model="{name}"}} {pairs}.0' in figures
+            assert f'rayrank_model_replicas{{model="{name}"}} 1.0' in figures
+
+
 @pytest.mark.parametrize(
     ("deployment", "count", "lost"),
     [

@@ -63,6 +63,7 @@ def test_sigterm_lets_the_requests_in_flight_finish_and_refuses_others(model_fol
         refused, end = None, time.monotonic() + 5
         while (refused is None or refused.status_code == 200) and time.monotonic() < end:
             refused = httpx.post(url, json={**body, "documents": ["short"]}, timeout=60)
+        figures = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
         num_waiting = sum(not each.done() for each in waiting)
         answers = [each.result() for each in waiting]
         status = process.wait(60)
@@ -76,6 +77,7 @@ def test_sigterm_lets_the_requests_in_flight_finish_and_refuses_others(model_fol
     assert refused is not None
     assert refused.status_code == 503
     assert refused.headers["Retry-After"] == "5"
+    assert 'rayrank_requests_total{model="",route="stopping",status="503"} 1.0' in figures
     assert status == 0
     printed = "".join(lines)
     assert "all requests were answered" in printed
