@@ -6,17 +6,22 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import Message, Receive, Scope, Send
 
 from rayrank.serve import access
+from rayrank.serve.api import create_api, errors_of
 from rayrank.serve.config import HttpConfig, ServeConfig
+from rayrank.serve.draining import Gate
 from rayrank.serve.metrics import Metrics
 from rayrank.serve.records import Answer, Load, Timing
+from tests.unit.serve_api.conftest import WordScorer
 
 BODY = {"query": "how do whales breathe", "documents": ["bread needs yeast", "whales breathe air", "whales sing"]}
 Start = Callable[..., str]
@@ -175,6 +180,60 @@ def test_a_client_that_leaves_while_it_is_scored_is_no_fault_of_the_server(has_a
 
     asyncio.run(leave())
     assert values(metrics.text([], {}).decode())[f"rayrank_requests_total unknown {status}"] == 1
+
+
+def test_requests_that_a_stopping_server_refuses_are_counted_and_logged(lines: list[str]) -> None:
+    gate = Gate()
+    gate.app = create_api({"words": WordScorer()}, ServeConfig(name="words", http=HttpConfig(access_log=True)))
+    gate._is_stopping = True
+
+    async def ask() -> tuple[httpx.Response, str]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(gate), base_url="http://here") as client:
+            return await client.post("/v2/rerank", json=BODY), (await client.get("/metrics")).text
+
+    refused, figures = asyncio.run(ask())
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
+    assert "content-security-policy" in refused.headers
+    assert values(figures)["rayrank_requests_total stopping 503"] == 1
+    assert {key: json.loads(lines[0])[key] for key in ("path", "status")} == {"path": "/v2/rerank", "status": 503}
+
+
+def test_figures_and_the_access_log_have_the_name_of_a_key_and_never_the_key(
+    lines: list[str], start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "keys").write_text("sesame passages=4 # shop\n")
+    config = {"name": "words", "keys_file": str(tmp_path / "keys"), "http": {"access_log": True}}
+    url, headers = start(ServeConfig.model_validate(config)), {"authorization": "Bearer sesame"}
+    answers = [requests.post(f"{url}{path}", json=BODY, headers=headers, timeout=10) for path in ("/v1/rerank",) * 2]
+    pair = requests.post(f"{url}/score", json={"text_1": "a", "text_2": "b"}, headers=headers, timeout=10)
+    text = requests.get(f"{url}/metrics", headers=headers, timeout=10).text
+
+    # Four passages a minute: the second request has to wait for two of its three, a single pair does not.
+    assert [answer.status_code for answer in (*answers, pair)] == [200, 429, 200]
+    assert 1 <= int(answers[1].headers["Retry-After"]) <= 30
+    assert (
+        answers[1].json()["detail"].startswith("This API key may send 4 passages a minute: send the request again in")
+    )
+    assert values(text)["rayrank_client_requests_total shop 200"] == 2
+    assert values(text)["rayrank_client_requests_total shop 429"] == 1
+    assert values(text)["rayrank_client_passages_total shop"] == 4
+    assert [line.get("client") for line in logged(lines, 4)] == ["shop"] * 4
+    assert "sesame" not in text + "".join(lines)
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank", "/score", "/predict"])
+def test_a_key_above_its_limit_gets_429_in_the_form_of_the_api(start: Start, tmp_path: Path, path: str) -> None:
+    (tmp_path / "keys").write_text("sesame requests=1\n")
+    url = start(ServeConfig(name="words", keys_file=str(tmp_path / "keys")))
+    forms = {"/rerank": {"query": "q", "texts": ["a"]}, "/score": {"text_1": "q", "text_2": "a"},
+             "/predict": {"inputs": ["q", "a"]}}  # fmt: skip
+    first, second = (
+        requests.post(url + path, json=forms.get(path, BODY), headers={"authorization": "Bearer sesame"}, timeout=10)
+        for _ in range(2)
+    )
+    assert (first.status_code, second.status_code) == (200, 429)
+    assert 1 <= int(second.headers["Retry-After"]) <= 60
+    assert errors_of(path).model_validate(second.json())
 
 
 def test_pages_run_only_scripts_of_this_server(api: str) -> None:
