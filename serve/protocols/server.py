@@ -182,6 +182,7 @@ def _model(facts: Info) -> dict[str, Any]:
 async def metrics(service: Serving) -> Response:
     """Return Prometheus metrics of the whole endpoint: all replicas of the ingress and of each model added up."""
     backends = list(service.backends.values())
-    ingresses, *loads = await asyncio.gather(backends[0].ingresses(), *(each.loads() for each in backends))
+    every_load = asyncio.gather(*(each.loads() for each in backends))
+    ingresses, loads = await asyncio.gather(backends[0].ingresses(), every_load)
     by_model = {own[0].model if own else each.name: own for each, own in zip(backends, loads, strict=True)}
     return Response(service.metrics.text(ingresses, by_model), media_type=CONTENT_TYPE_LATEST)
