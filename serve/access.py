@@ -16,6 +16,8 @@ from rayrank.serve.metrics import Metrics
 
 if TYPE_CHECKING:
     from rayrank.serve.keys import Client
+    from rayrank.serve.records import Timing
+    from rayrank.serve.telemetry import Telemetry
 
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 """The Content-Security-Policy: pages run only this server's scripts and styles, and no other site may frame them."""
@@ -50,6 +52,13 @@ class Facts:
     """The holder of the request's API key."""
     num_documents: int = 0
     """Documents that were sent to the model."""
+    timing: "Timing | None" = None
+    """Seconds of the model's steps, if it answered."""
+
+    def shown(self) -> dict[str, str | int]:
+        """Return the facts that the log and traces have."""
+        names = {"model": self.model, "client": self.client.name if self.client else ""}
+        return {"documents": self.num_documents, **{key: name for key, name in names.items() if name}}
 
 
 _facts: ContextVar[Facts] = ContextVar("facts")
@@ -70,10 +79,10 @@ def write_log(is_on: bool) -> None:
 
 
 class Access:
-    """Counts and logs requests, answers HEAD as GET without the body, and adds security headers."""
+    """Counts, traces and logs requests, answers HEAD as GET without the body, and adds security headers."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
+    def __init__(self, app: ASGIApp, metrics: Metrics, telemetry: "Telemetry | None" = None) -> None:
+        self._app, self._metrics, self._telemetry = app, metrics, telemetry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on to the application."""
@@ -107,6 +116,8 @@ class Access:
             self._metrics.request(route, status, seconds, found.model)
             if found.client:
                 self._metrics.client(found.client.name, status, found.num_documents)
+            if self._telemetry:
+                self._telemetry.request({**scope, "method": method}, route, status, seconds, found)
             if log.isEnabledFor(logging.INFO):
                 log.info(_line({**scope, "method": method}, status, seconds, found))
 
@@ -117,10 +128,6 @@ def _line(scope: Scope, status: int, seconds: float, found: Facts) -> str:
     line: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"), "id": id_[:MAX_LOGGED],
         "method": scope["method"], "path": scope["path"][:MAX_LOGGED], "status": status,
-        "ms": round(1000 * seconds, 1), "documents": found.num_documents,
+        "ms": round(1000 * seconds, 1), **found.shown(),
     }  # fmt: skip
-    if found.model:
-        line["model"] = found.model
-    if found.client:
-        line["client"] = found.client.name
     return json.dumps(line)

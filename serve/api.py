@@ -1,6 +1,7 @@
 """The HTTP application around a model: the routes of every supported API, the web pages, and errors for other paths."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
@@ -18,6 +19,7 @@ from rayrank.serve.protocols import cohere, documents, inputs, search, server, s
 from rayrank.serve.protocols.problems import CohereError, DetailError, ErrorBody, Problem, SharedError, TeiError
 from rayrank.serve.protocols.route import Service, refusal
 from rayrank.serve.records import Backend
+from rayrank.serve.telemetry import Telemetry
 
 PAGE = Path(__file__).parent / "page"
 ROUTERS = (
@@ -45,13 +47,21 @@ def create_api(
 
     API keys are read here, in the process that checks them, and `given` ones are added; each of `num_ingresses`
     processes grants its share of their limits."""
+    metrics = Metrics()
+    telemetry = Telemetry(config.http.otlp, metrics) if config.http.otlp else None
+
+    @asynccontextmanager
+    async def lifespan(api: FastAPI) -> AsyncIterator[None]:
+        yield
+        if telemetry:
+            telemetry.close()
+
     api = FastAPI(
         title="rayrank", description="Re-ranks passages for a query, through the APIs of other rerank servers.",
-        docs_url=None, redoc_url=None, openapi_url="/openapi.json" if config.http.docs else None,
+        lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url="/openapi.json" if config.http.docs else None,
     )  # fmt: skip
     for status in (404, 405):
         api.add_exception_handler(status, _unrouted)
-    metrics = Metrics()
     room = BodyRoom(config.limits.waiting_bytes)
     api.state.service = Service(backends, config, ApiKeys(config, given, num_ingresses), metrics, room)
     for router in ROUTERS:
@@ -63,7 +73,7 @@ def create_api(
             expose_headers=["*"],
         )  # fmt: skip
     # The one that is added last sees a request first.
-    api.add_middleware(Access, metrics=metrics)
+    api.add_middleware(Access, metrics=metrics, telemetry=telemetry)
     write_log(config.http.access_log)
     return api
 

@@ -18,6 +18,7 @@ from rayrank.serve.deployments import INGRESS, RANKER, SEARCH, further_ranker
 from rayrank.serve.keys import ApiKeys, environment_digests
 from rayrank.serve.ports import check_free
 from rayrank.serve.replicas import Api, Ranker, Search
+from rayrank.serve.telemetry import check_installed
 
 INGRESS_REQUESTS = 4096
 """Concurrent requests of an ingress replica. The limit is so high that the model's queue refuses requests before it."""
@@ -96,6 +97,8 @@ def _check(config: ServeConfig) -> None:
     for each in config.each().values():
         load(each.model, each.backend)
     ApiKeys(config)
+    if config.http.otlp:
+        check_installed(config.http.otlp)
     if config.search.run:
         open_run(config.search.run)
 

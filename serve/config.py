@@ -120,6 +120,12 @@ class HttpConfig(Section):
     docs: bool = Field(default=True, description="/docs and /openapi.json")
     explain: bool = Field(default=True, description="/explain, which costs as much as scoring hundreds of pairs")
     access_log: bool = Field(default=False, description="a line of JSON for each request, on standard output")
+    otlp: str = Field(
+        default="",
+        pattern=r"^(https?://.+)?$",
+        description="URL of an OpenTelemetry collector, like http://collector:4318, that gets a trace of each request "
+        "and the counters of /metrics",
+    )
 
 
 class ServeConfig(Section):

@@ -69,6 +69,15 @@ class Metrics:
         for phase in ("queue", "tokenise", "score"):
             self._phases.labels(phase, model).observe(getattr(answer.timing, phase))
 
+    def counters(self) -> list[tuple[str, str]]:
+        """Return the name and the meaning of each counter of this replica."""
+        return [(each.name, each.documentation) for each in self._registry.collect() if each.type == "counter"]
+
+    def values(self, name: str) -> list[tuple[dict[str, str], float]]:
+        """Return the labels and values of a counter of this replica."""
+        found = next(each for each in self._registry.collect() if each.name == name)
+        return [(sample.labels, sample.value) for sample in found.samples if not _is_time(sample.name)]
+
     def figures(self) -> Figures:
         """Return what this replica knows, for the replica that answers a scrape."""
         self._known[self._ingress] = list(self._registry.collect())

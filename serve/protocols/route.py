@@ -85,7 +85,7 @@ class Service:
         """Return the model's answer, and count it in the metrics."""
         answer = await self.backend(ask.model).rerank(ask)
         self.metrics.answer(answer)
-        facts().model = answer.model
+        facts().model, facts().timing = answer.model, answer.timing
         facts().num_documents += len(ask.passages)
         return answer
 
