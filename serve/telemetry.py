@@ -1,9 +1,9 @@
 """OpenTelemetry: a trace of every request, and the counters of /metrics, sent to a collector by OTLP over HTTP."""
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from rayrank.core.errors import ConfigError
 from rayrank.serve.metrics import Metrics
@@ -50,7 +50,7 @@ class Telemetry:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         url = url.rstrip("/")
-        resource = Resource.create({"service.name": "rayrank", "service.instance.id": uuid4().hex})
+        resource = Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", "rayrank")})
         self._traces = TracerProvider(resource=resource)
         self._traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{url}/v1/traces")))
         self._tracer = self._traces.get_tracer("rayrank")
