@@ -7,10 +7,21 @@ from typing import Any
 
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
+from rayrank.core.named_runs import (
+    RUN as RUN,
+    TRAIN as TRAIN,
+    evaluating as evaluating,
+    is_first_stage as is_first_stage,
+    is_run as is_run,
+    rankers as rankers,
+    run_named as run_named,
+    run_node as run_node,
+    run_of as run_of,
+    title as title,
+)
 from rayrank.core.nodes import Node, Stage, is_member, soup_members, stage_of
-from rayrank.core.run_kinds import CANDIDATES, RunKind, RunSettings, kind_named
+from rayrank.core.run_kinds import CANDIDATES
 
-RUN, TRAIN = "run:", "@train"
 NOISE = "noise"
 """Stands for the scores of the training candidates that the noise filter reads."""
 
@@ -151,26 +162,6 @@ STAGES: dict[str, Stage] = {
 }
 
 
-def is_run(name: str, config: PipelineConfig) -> bool:
-    """Return whether a name is that of a run, or `candidates`, which stands for the first stage's run."""
-    return name == CANDIDATES or name in config.runs
-
-
-def run_named(name: str, config: PipelineConfig) -> tuple[str, RunSettings, RunKind]:
-    """Return the name (the first stage's for `candidates`), the settings and the kind of a run."""
-    name = config.candidates.first_stage if name == CANDIDATES else name
-    if name not in config.runs:
-        raise ConfigError(f"The run {name} does not exist: name one of {', '.join(config.runs)}, or add runs.{name}.")
-    settings = config.runs[name]
-    return name, settings, kind_named(settings.kind)
-
-
-def run_node(name: str, config: PipelineConfig, train: bool = False) -> str:
-    """Return the node of a run on the held-out splits or on train; a first stage has one node for both."""
-    name, settings, kind = run_named(name, config)
-    return f"{RUN}{name}{TRAIN if train and not kind.is_first_stage(settings, config) else ''}"
-
-
 def node(name: str, config: PipelineConfig) -> str:
     """Return the node of a stage, of a run, of `candidates` or of `noise`; a stage wins over a run of its name."""
     if name in STAGES or name.startswith(RUN) or is_member(name):
@@ -181,13 +172,6 @@ def node(name: str, config: PipelineConfig) -> str:
         return run_node(name, config)
     names = ", ".join(dict.fromkeys([*STAGES, CANDIDATES, *config.runs]))
     raise ConfigError(f"{name} is neither a stage nor a run: name one of {names}.")
-
-
-def run_of(name: str) -> tuple[str, bool] | None:
-    """Return the name of a node's run and whether it is on train; None for a stage."""
-    if not name.startswith(RUN):
-        return None
-    return name.removeprefix(RUN).removesuffix(TRAIN), name.endswith(TRAIN)
 
 
 def describe(name: str, config: PipelineConfig) -> Node:
@@ -247,11 +231,6 @@ def _of_passages(config: PipelineConfig) -> PipelineConfig:
     return config.model_copy(update={"dataset": config.dataset.model_copy(update=defaults)})
 
 
-def rankers(config: PipelineConfig) -> list[str]:
-    """Return the runs of kind `rerank`, in the configuration's order."""
-    return [name for name, settings in config.runs.items() if settings.kind == "rerank"]
-
-
 def pair_rankers(config: PipelineConfig) -> list[str]:
     """Return the runs of kind `rerank` whose model reads query and passage as one input."""
     settings: Any = config.runs
@@ -261,12 +240,6 @@ def pair_rankers(config: PipelineConfig) -> list[str]:
 def reads_pairs(stage: str) -> bool:
     """Return whether the encoder of a stage's model reads query and passage as one input, as `input` describes it."""
     return "input" in STAGES[stage].sections
-
-
-def is_first_stage(name: str, config: PipelineConfig) -> bool:
-    """Return whether a run finds passages by itself."""
-    _, settings, kind = run_named(name, config)
-    return kind.is_first_stage(settings, config)
 
 
 def used_runs(config: PipelineConfig) -> list[str]:
@@ -284,16 +257,3 @@ def used_runs(config: PipelineConfig) -> list[str]:
             # Runs are read by stages, too: the training of a dense encoder takes its negatives from one.
             wanted += [found[0] for node in plan(run_node(name, config), config) if (found := run_of(node))]
     return [name for name in config.runs if name in used]
-
-
-def evaluating(name: str, config: PipelineConfig) -> PipelineConfig:
-    """Return the configuration that evaluates a run against the first stage, or the first stage itself."""
-    first = config.candidates.first_stage
-    chosen = {"run": name, "baseline": "" if name == first else first}
-    return config.model_copy(update={"evaluate": config.evaluate.model_copy(update=chosen)})
-
-
-def title(name: str, config: PipelineConfig) -> str:
-    """Return a run's title in tables and model cards."""
-    name, settings, _ = run_named(name, config)
-    return settings.title or name
