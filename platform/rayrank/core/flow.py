@@ -3,6 +3,7 @@
 A node is a stage ("corpus"), a run ("run:drbert"), or a run on the training queries ("run:pointwise@train").
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from rayrank.core.config import PipelineConfig
@@ -55,11 +56,19 @@ def _of_query_types(config: PipelineConfig) -> tuple[str, ...]:
     return ("corpus", *(["query_typer"] if config.query_types.predict == "trained" else []))
 
 
+def _of_pointwise(config: PipelineConfig) -> tuple[str, ...]:
+    texts = pair_inputs(config) if config.pointwise.pairs == "judged" else _learns_from(config)
+    return (*texts, *_pretrained(config), *_on_train([config.pointwise.teacher], config))
+
+
+def _on_train(names: Iterable[str], config: PipelineConfig) -> tuple[str, ...]:
+    return tuple(run_node(name, config, train=True) for name in names if name)
+
+
 def _of_listwise(config: PipelineConfig) -> tuple[str, ...]:
     start = ("pointwise",) if config.listwise.start == "pointwise" else _pretrained(config)
     noise = (NOISE,) if config.noise.reads_scores else ()
-    named = (config.listwise.teacher, config.listwise.negatives_from)
-    runs = (run_node(name, config, train=True) for name in named if name)
+    runs = _on_train([config.listwise.teacher, config.listwise.negatives_from], config)
     return (*_learns_from(config), *start, *noise, *runs)
 
 
@@ -75,7 +84,7 @@ def _of_train_dense(config: PipelineConfig) -> tuple[str, ...]:
             f"train_dense.noise_run={noise} cannot be used: name a run of kind rerank with model=pointwise or "
             f"model=listwise, or leave it empty to filter nothing."
         )
-    return ("corpus", *(run_node(name, config, train=True) for name in dict.fromkeys([first, noise]) if name))
+    return ("corpus", *_on_train(dict.fromkeys([first, noise]), config))
 
 
 def _of_evaluate(config: PipelineConfig) -> tuple[str, ...]:
@@ -130,12 +139,10 @@ STAGES: dict[str, Stage] = {
     ),
     "pointwise": Stage(
         (*_MODEL, "pointwise"),
-        lambda config: (
-            *(pair_inputs(config) if config.pointwise.pairs == "judged" else _learns_from(config)),
-            *_pretrained(config),
-        ),
+        _of_pointwise,
         "jobs.train_pointwise",
         version=4,
+        ignores=("pointwise.teacher",),
         scores_pairs=True,
     ),
     "noise_report": Stage(

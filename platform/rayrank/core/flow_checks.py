@@ -21,7 +21,7 @@ def check(config: PipelineConfig) -> None:
     named = {
         "candidates.first_stage": config.candidates.first_stage,
         "noise.run": config.noise.run,
-        **_of_listwise(config),
+        **_of_phases(config),
     }
     for key, name in named.items():
         if name not in config.runs:
@@ -59,10 +59,14 @@ def _check_markers(config: PipelineConfig) -> None:
             )
 
 
-def _of_listwise(config: PipelineConfig) -> dict[str, str]:
-    """Return the runs that settings of the listwise phase name, by setting."""
-    named = {"teacher": config.listwise.teacher, "negatives_from": config.listwise.negatives_from}
-    return {f"listwise.{key}": name for key, name in named.items() if name}
+def _of_phases(config: PipelineConfig) -> dict[str, str]:
+    """Return the runs that settings of the pointwise and the listwise phase name, by setting."""
+    named = {
+        "pointwise.teacher": config.pointwise.teacher,
+        "listwise.teacher": config.listwise.teacher,
+        "listwise.negatives_from": config.listwise.negatives_from,
+    }
+    return {key: name for key, name in named.items() if name}
 
 
 def _reads(name: str, config: PipelineConfig) -> Iterable[str]:
@@ -77,8 +81,8 @@ def _check_acyclic(names: Iterable[str], needs: Callable[[str], Iterable[str]]) 
         if name in above:
             cycle = " -> ".join(each.removeprefix(flow.RUN) for each in [*above[above.index(name) :], name])
             raise ConfigError(
-                f"{cycle} is a cycle: change what one of these runs reads (of, model), noise.run, listwise.teacher or "
-                f"listwise.negatives_from."
+                f"{cycle} is a cycle: change what one of these runs reads (of, model), noise.run, pointwise.teacher, "
+                f"listwise.teacher or listwise.negatives_from."
             )
         if name not in done:
             for needed in needs(name):
@@ -90,22 +94,36 @@ def _check_acyclic(names: Iterable[str], needs: Callable[[str], Iterable[str]]) 
 
 
 def _check_scores(config: PipelineConfig) -> None:
-    """Raise ConfigError if the noise filter or the listwise phase reads scores that it cannot use."""
-    of_sdnet = set(flow.rankers(config)).difference(flow.pair_rankers(config))
-    needs_probabilities = config.noise.threshold < 1 or config.noise.relabel is not None
-    name, noise = config.noise.run, config.runs[config.noise.run]
-    if needs_probabilities and (name in of_sdnet or noise.kind in WITHOUT_LOGITS):
+    """Raise ConfigError if the noise filter or a phase reads scores that it cannot use."""
+    noise, teacher = config.noise, config.pointwise.teacher
+    if (noise.threshold < 1 or noise.relabel is not None) and not _has_logits(noise.run, config):
         raise ConfigError(
-            f"noise.run={name} cannot be used: its scores are no logits, so they are no probabilities; name a run of "
-            f"kind rerank or file, or set noise.threshold=1 and no noise.relabel, and use noise.margin."
+            f"noise.run={noise.run} cannot be used: its scores are no logits, so they are no probabilities; name a run "
+            f"of kind rerank or file, or set noise.threshold=1 and no noise.relabel, and use noise.margin."
         )
-    scored = _of_listwise(config)
+    if teacher and not _has_logits(teacher, config):
+        raise ConfigError(
+            f"pointwise.teacher={teacher} cannot be used: its scores are no logits, so they are no probabilities; name "
+            f"a run of kind rerank or file, or let it teach the listwise phase with listwise.teacher={teacher}."
+        )
+    if teacher and config.pointwise.pairs == "judged":
+        raise ConfigError(
+            f"pointwise.teacher={teacher} cannot be used with pointwise.pairs=judged: a teacher has scored candidates; "
+            f"set pointwise.pairs=candidates, or leave the teacher out."
+        )
+    scored = _of_phases(config)
     if config.listwise.negative_ranks and "listwise.negatives_from" not in scored:
         scored["candidates.first_stage"] = config.candidates.first_stage
     for key, name in scored.items():
         if not flow.run_named(name, config)[2].has_scores:
-            because = "" if key.startswith("listwise") else " with listwise.negative_ranks"
+            because = "" if not key.startswith("candidates") else " with listwise.negative_ranks"
             raise ConfigError(f"{key}={name} cannot be used{because}: this run has no scores; name another run.")
+
+
+def _has_logits(name: str, config: PipelineConfig) -> bool:
+    """Return whether a run's scores are logits of relevance, so that their sigmoid is a probability."""
+    of_sdnet = set(flow.rankers(config)).difference(flow.pair_rankers(config))
+    return name not in of_sdnet and config.runs[name].kind not in WITHOUT_LOGITS
 
 
 def _check_first_stage(config: PipelineConfig) -> None:

@@ -58,6 +58,17 @@ class FineTuningConfig(PhaseConfig):
     )
     freeze_embeddings: bool = Field(default=False, description="do not train the encoder's embeddings")
     seed: int | None = Field(default=None, ge=0, description="the seed of this phase alone; training.seed if empty")
+    teacher: str = Field(
+        default="",
+        description="the run whose scores of the training candidates the model learns besides the labels; none if "
+        "empty",
+    )
+    teacher_weight: float = Field(
+        default=0.5, gt=0, le=1, description="share of the teacher's loss; the rest is the loss of the labels"
+    )
+    temperature: float = Field(
+        default=1.0, gt=0, description="the teacher's scores are divided by it; higher is a softer teacher"
+    )
 
     def seeded(self, training: TrainingConfig) -> TrainingConfig:
         """Return the settings of all phases with this phase's seed."""
@@ -66,7 +77,8 @@ class FineTuningConfig(PhaseConfig):
     def unused(self) -> set[str]:
         # They came later: at their defaults they are in no key, so that earlier artifacts are still found.
         neutral = {"layer_decay": 1.0, "freeze_embeddings": False, "seed": None}
-        return {name for name, value in neutral.items() if getattr(self, name) == value}
+        of_teacher = set() if self.teacher else {"teacher_weight", "temperature"}
+        return of_teacher | {name for name, value in neutral.items() if getattr(self, name) == value}
 
 
 class TyperConfig(PhaseConfig):
@@ -91,7 +103,10 @@ class PretrainConfig(PhaseConfig):
 
 
 class PointwiseConfig(FineTuningConfig):
-    """The pointwise phase: is a passage relevant to a query, one pair at a time."""
+    """The pointwise phase: is a passage relevant to a query, one pair at a time.
+
+    With a teacher, the label of a pair is mixed with the probability that the teacher gives it.
+    """
 
     negatives: int = Field(default=5, ge=1, description="negatives per positive")
     pairs: Literal["candidates", "judged"] = Field(
@@ -150,21 +165,10 @@ class ListwiseConfig(FineTuningConfig):
         "by their effect on nDCG (NDCG-Loss2++); listmle: the order of the grades",
     )
 
-    teacher: str = Field(
-        default="",
-        description="the run whose scores of the training candidates the model learns besides the labels; none if "
-        "empty",
-    )
     teacher_loss: Literal["kl", "margin_mse"] = Field(
         default="kl",
         description="kl: the teacher's distribution over the list; margin_mse: how far its positives score above its "
         "negatives",
-    )
-    teacher_weight: float = Field(
-        default=0.5, gt=0, le=1, description="share of the teacher's loss; the rest is the loss of the labels"
-    )
-    temperature: float = Field(
-        default=1.0, gt=0, description="the teacher's scores are divided by it; higher is a softer teacher"
     )
 
     negatives_from: str = Field(
@@ -194,7 +198,7 @@ class ListwiseConfig(FineTuningConfig):
         return seeds
 
     def unused(self) -> set[str]:
-        of_teacher = set() if self.teacher else {"teacher_loss", "teacher_weight", "temperature"}
+        of_teacher = set() if self.teacher else {"teacher_loss"}
         of_negatives = {"negative_ranks"} if self.negative_ranks is None else set()
         return super().unused() | of_teacher | of_negatives | {"soup"}
 

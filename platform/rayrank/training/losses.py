@@ -8,7 +8,12 @@ from rayrank.models.pretraining import IGNORED
 
 
 def pointwise(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross entropy of two classes, irrelevant and relevant, one pair at a time (formula 5)."""
+    """Cross entropy of two classes, irrelevant and relevant, one pair at a time (formula 5).
+
+    Labels are 0 or 1, or as floats the probabilities of relevance.
+    """
+    if labels.is_floating_point():
+        labels = torch.stack([1 - labels, labels], dim=1)
     return functional.cross_entropy(logits.float(), labels)
 
 

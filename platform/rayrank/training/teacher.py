@@ -1,5 +1,6 @@
 """A teacher's scores of the training candidates, looked up by the rows of queries and passages."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -9,11 +10,11 @@ from numpy.typing import NDArray
 
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
-from rayrank.core.config import PipelineConfig
+from rayrank.core.config import FineTuningConfig, PipelineConfig
 from rayrank.core.errors import DatasetError
 from rayrank.data.ids import PairLookup
 from rayrank.text.ragged import Rows
-from rayrank.training.data import TrainingData, read_candidates
+from rayrank.training.data import Split, TrainingData, read_candidates
 
 
 @dataclass(frozen=True)
@@ -45,17 +46,29 @@ class Teacher:
         places = np.searchsorted(self.pairs, wanted).clip(max=len(self.pairs) - 1)
         return np.where(self.pairs[places] == wanted, self.values[places], np.float32(np.nan))
 
+    def shares(self, split: Split, indices: Iterable[int]) -> dict[str, float]:
+        """Return which shares of the relevant passages and of the negatives of some queries the teacher has scored."""
+        all_rows, scored = Counter[str](), Counter[str]()
+        for index in indices:
+            positives, negatives = split.positives[index].astype(np.int64), split.negatives(index)
+            for name, rows in (("positives", positives), ("negatives", negatives)):
+                scores = self.scores(np.full(len(rows), split.queries[index]), rows)
+                all_rows[name] += len(rows)
+                scored[name] += int((~np.isnan(scores)).sum())
+        return {name: scored[name] / count for name, count in all_rows.items()}
 
-def teacher_of(config: PipelineConfig, store: Store, data: TrainingData) -> Teacher | None:
-    """Return the scores of the run `listwise.teacher`, None without such a run."""
-    name = config.listwise.teacher
+
+def teacher_of(phase: str, config: PipelineConfig, store: Store, data: TrainingData) -> Teacher | None:
+    """Return the scores of the run that a phase's setting `teacher` names, None if it names none."""
+    settings: FineTuningConfig = getattr(config, phase)
+    name = settings.teacher
     if not name:
         return None
     rows = read_candidates(store.require(flow.run_node(name, config, train=True), config), "train")
     found = Teacher.of(data, rows)
     if not len(found.pairs):
         raise DatasetError(
-            f"listwise.teacher={name} has scored no passage of a training query: name a run with rows of the train "
+            f"{phase}.teacher={name} has scored no passage of a training query: name a run with rows of the train "
             f"split."
         )
     return found

@@ -171,6 +171,9 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "listwise.positives": ("2", LISTWISE),
     "listwise.negatives": ("2", LISTWISE),
     "listwise.loss": ("lambda", LISTWISE),
+    "pointwise.teacher": ("taught", MODELS),
+    "pointwise.teacher_weight": ("0.1", NOTHING),
+    "pointwise.temperature": ("3", NOTHING),
     "listwise.teacher": ("pointwise", LISTWISE),
     "listwise.teacher_loss": ("margin_mse", NOTHING),  # without a teacher nothing depends on how it teaches
     "listwise.teacher_weight": ("0.1", NOTHING),

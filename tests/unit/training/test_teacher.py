@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from rayrank.core.artifacts import Store
-from rayrank.core.config import ListwiseConfig, TrainingConfig
+from rayrank.core.config import ListwiseConfig, PointwiseConfig, TrainingConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.core.overrides import build
 from rayrank.core.records import CANDIDATES
 from rayrank.training.data import Inputs
 from rayrank.training.phases.listwise import Listwise
+from rayrank.training.phases.pointwise import Pointwise
 from rayrank.training.steps import TrainStep, adamw
 from rayrank.training.teacher import Teacher, teacher_of
 
@@ -87,6 +88,47 @@ def test_the_losses_of_teacher_and_labels_are_mixed_by_weight_and_unscored_passa
     assert 0 < facts["negatives"] < 1
 
 
+def test_a_pointwise_student_learns_probabilities_of_which_labels_and_teacher_have_their_shares(
+    inputs: Inputs,
+) -> None:
+    table = rows(inputs, "train")
+    teacher = Teacher.of(inputs.data, [table.filter(pa.array(np.arange(len(table)) % 2 == 0))])
+    config = PointwiseConfig(teacher="t", teacher_weight=0.75, temperature=4.0, negatives=6)
+    phase = Pointwise(inputs, config, TrainingConfig(), teacher=teacher)
+
+    queries, passages, labels = phase.examples(0).T
+    found = phase.targets(queries, passages, labels)
+
+    scores = teacher.scores(queries, passages)
+    assert 0 < np.isnan(scores).sum() < len(scores)
+    for label, score, target in zip(labels, scores, found, strict=True):
+        mixed = 0.25 * label + 0.75 / (1 + math.exp(-score / 4))
+        assert target == pytest.approx(label if math.isnan(score) else mixed, rel=1e-6)
+    assert 0 < phase.facts()["taught"]["negatives"] < 1
+    # Without a teacher the targets are the labels themselves.
+    alone = Pointwise(inputs, PointwiseConfig(negatives=6), TrainingConfig())
+    assert alone.targets(queries, passages, labels) is labels
+    assert "taught" not in alone.facts()
+
+
+def test_a_pointwise_student_of_a_teacher_alone_takes_over_its_probabilities(inputs: Inputs) -> None:
+    """The teacher's scores do not depend on the query, so no label says what it says."""
+    teacher = Teacher.of(inputs.data, [rows(inputs, "train")])
+    config = PointwiseConfig(teacher="t", teacher_weight=1.0, temperature=4.0, negatives=6, batch_size=16, lr=3e-3)
+    phase = Pointwise(inputs, config, TrainingConfig(), teacher=teacher)
+    torch.manual_seed(0)
+    model = tiny_model(outputs=2, dropout=0.0)
+    step = TrainStep(model, phase, adamw(model, config), config)
+
+    for epoch in range(40):
+        step(phase.examples(epoch), seed=epoch)
+
+    examples = phase.examples(0)
+    scores = phase.loss(model, phase.prepare(model, examples))[1].detach().numpy()
+    taught = teacher.scores(examples[:, 0], examples[:, 1]) / 4
+    assert np.corrcoef(scores, taught)[0, 1] > 0.9
+
+
 def test_a_teacher_without_scores_of_training_queries_is_an_error(inputs: Inputs, tmp_path: Path) -> None:
     config, store = build("demo", assignments=["listwise.teacher=pointwise"]), Store(str(tmp_path))
     artifact = store.artifact("run:pointwise@train", config)
@@ -94,13 +136,23 @@ def test_a_teacher_without_scores_of_training_queries_is_an_error(inputs: Inputs
     store.finish(artifact, config, time.monotonic(), {}, "run:pointwise@train")
 
     with pytest.raises(DatasetError, match=r"listwise\.teacher=pointwise has scored no passage of a training query"):
-        teacher_of(config, store, inputs.data)
+        teacher_of("listwise", config, store, inputs.data)
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         (["listwise.teacher=missing"], "listwise.teacher=missing cannot be used: there is no such run"),
+        (["pointwise.teacher=missing"], "pointwise.teacher=missing cannot be used: there is no such run"),
+        (["pointwise.teacher=pointwise"], "pointwise -> pointwise@train -> pointwise is a cycle"),
+        (
+            ["pointwise.teacher=bm25"],
+            "pointwise.teacher=bm25 cannot be used: its scores are no logits, .* listwise.teacher=bm25",
+        ),
+        (
+            ["runs.large={kind: file, paths: x}", "pointwise.teacher=large", "pointwise.pairs=judged"],
+            "pointwise.teacher=large cannot be used with pointwise.pairs=judged: a teacher has scored candidates",
+        ),
         (["listwise.teacher=drbert"], "listwise -> drbert@train -> listwise is a cycle"),
         (["listwise.negatives_from=provided"], "listwise.negatives_from=provided cannot be used: this run has no sc"),
         (

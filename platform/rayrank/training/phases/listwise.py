@@ -7,7 +7,6 @@ model with one output instead of two, or an encoder with a randomly initialised 
 `listwise.head`). Dev metric: `training.metric` of the dev queries' first-stage candidates, ordered by the model.
 """
 
-from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +50,7 @@ def settings(config: PipelineConfig) -> ListwiseConfig:
 def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "Listwise"]:
     """Return the model that a worker starts from and its examples, read from storage."""
     inputs = _chosen_inputs(config, store)
-    teacher = teacher_of(config, store, inputs.data)
+    teacher = teacher_of(STAGE, config, store, inputs.data)
     phase = Listwise(inputs, config.listwise, config.listwise.seeded(config.training), Measure.of(config), teacher)
     return with_frozen_parts(_first_model(config, store), config.listwise), phase
 
@@ -138,19 +137,8 @@ class Listwise(FineTuning):
         return torch.lerp(loss, of_teacher, self._config.teacher_weight), scores
 
     def facts(self) -> dict[str, Any]:
-        return {**super().facts(), **({"taught": self._taught()} if self._teacher else {})}
-
-    def _taught(self) -> dict[str, float]:
-        """Return which shares of the relevant passages and of the negatives the teacher has scored."""
-        assert self._teacher
-        all_rows, scored = Counter[str](), Counter[str]()
-        for index in self.query_indices:
-            positives, negatives = self.split.positives[index].astype(np.int64), self.split.negatives(index)
-            for name, rows in (("positives", positives), ("negatives", negatives)):
-                scores = self._teacher.scores(np.full(len(rows), self.split.queries[index]), rows)
-                all_rows[name] += len(rows)
-                scored[name] += int((~np.isnan(scores)).sum())
-        return {name: scored[name] / count for name, count in all_rows.items()}
+        taught = {"taught": self._teacher.shares(self.split, self.query_indices)} if self._teacher else {}
+        return {**super().facts(), **taught}
 
 
 def query_list(

@@ -1,7 +1,8 @@
 """Pointwise phase: classifies one pair of query and passage at a time as relevant or not. Settings: `PointwiseConfig`.
 
 Examples: every positive of a training query, each with `pointwise.negatives` of the query's other candidates; or with
-`pointwise.pairs=judged` every judged pair. Loss: cross entropy of the two classes, irrelevant and relevant. Start: the
+`pointwise.pairs=judged` every judged pair. Loss: cross entropy of the two classes, irrelevant and relevant; with a
+teacher (`pointwise.teacher`), the label is mixed with the probability that the teacher gives the pair. Start: the
 pre-trained encoder and a randomly initialised head. Dev metric: `training.metric` of the dev queries' first-stage
 candidates, ordered by the model; with judged pairs, the share of dev pairs that the model classifies correctly.
 """
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rayrank.core.artifacts import Store
@@ -21,6 +23,7 @@ from rayrank.models.batches import PackedBatch
 from rayrank.models.inference.prepare import scoring_copy
 from rayrank.models.inference.scorer import Scorer
 from rayrank.models.reranker import Reranker, relevance_score
+from rayrank.scores.noise_filter import probabilities
 from rayrank.text.ragged import Rows
 from rayrank.training import losses
 from rayrank.training.data import Inputs, TrainingData, inputs_of
@@ -37,6 +40,7 @@ from rayrank.training.phases.fine_tuning import (
     with_dev_queries,
 )
 from rayrank.training.steps import plain_model
+from rayrank.training.teacher import Teacher, teacher_of
 
 STAGE = "pointwise"
 
@@ -53,12 +57,13 @@ def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "LabelledPhas
         phase = JudgedPairs(inputs_of(config, store, {}), config)
     else:
         inputs = with_dev_queries(join_candidates(config, store), config)
-        phase = Pointwise(inputs, config.pointwise, config.pointwise.seeded(config.training), Measure.of(config))
+        training, teacher = config.pointwise.seeded(config.training), teacher_of(STAGE, config, store, inputs.data)
+        phase = Pointwise(inputs, config.pointwise, training, Measure.of(config), teacher)
     return with_frozen_parts(Reranker(pretrained_encoder(config, store), num_outputs=2), config.pointwise), phase
 
 
 class LabelledPairs(NamedTuple):
-    """Pairs and their labels, 1 for a relevant passage."""
+    """Pairs and their labels: 1 for a relevant passage, or with a teacher the probability of relevance."""
 
     inputs: PackedBatch | PairGroups
     labels: Tensor
@@ -73,7 +78,11 @@ class PairClassification:
         """Return examples collated on the model's device."""
         queries, passages, labels = examples.T
         inputs = collate_inputs(model, self.inputs, queries, passages)
-        return LabelledPairs(inputs, to_device_of(model, labels))
+        return LabelledPairs(inputs, to_device_of(model, self.targets(queries, passages, labels)))
+
+    def targets(self, queries: Rows, passages: Rows, labels: Rows) -> NDArray[Any]:
+        """Return what the loss compares the model's classes with."""
+        return labels
 
     def loss(self, model: nn.Module, prepared: LabelledPairs) -> tuple[Tensor, Tensor]:
         """Return the loss of the two classes, and the pairs' scores."""
@@ -85,10 +94,11 @@ class Pointwise(PairClassification, FineTuning):
     """Pairs of all training queries, the negatives drawn anew each epoch."""
 
     def __init__(
-        self, inputs: Inputs, config: PointwiseConfig, training: TrainingConfig, measure: Measure = MRR_10
-    ) -> None:
+        self, inputs: Inputs, config: PointwiseConfig, training: TrainingConfig, measure: Measure = MRR_10,
+        teacher: Teacher | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(STAGE, inputs, training, measure)
-        self._ratio = config.negatives
+        self._config, self._teacher, self._ratio = config, teacher, config.negatives
         num_positives = self.split.positives.lengths(np.array(self.query_indices))
         num_negatives = np.minimum(self.num_negatives[self.query_indices], self._ratio * num_positives)
         self._num_pairs = int((num_positives + num_negatives).sum())
@@ -105,6 +115,19 @@ class Pointwise(PairClassification, FineTuning):
             found.append(query_pairs(query, positives, self.split.negatives(index), self._ratio, rng))
         columns = [np.concatenate(column) for column in zip(*found, strict=True)]
         return np.stack(columns, axis=1)[self.order(self._num_pairs, epoch)]
+
+    def targets(self, queries: Rows, passages: Rows, labels: Rows) -> NDArray[Any]:
+        """Return the labels, mixed with the teacher's probabilities of the pairs that it has scored."""
+        if not self._teacher:
+            return labels
+        # The loss is linear in its targets, so mixing them is the same as mixing the losses of labels and teacher.
+        taught = probabilities(self._teacher.scores(queries, passages) / np.float32(self._config.temperature))
+        mixed = labels + self._config.teacher_weight * (taught - labels)
+        return np.where(np.isnan(taught), labels, mixed).astype(np.float32)
+
+    def facts(self) -> dict[str, Any]:
+        taught = {"taught": self._teacher.shares(self.split, self.query_indices)} if self._teacher else {}
+        return {**super().facts(), **taught}
 
 
 class JudgedPairs(PairClassification):
