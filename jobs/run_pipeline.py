@@ -5,7 +5,7 @@ from typing import Any
 
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
-from rayrank.core.config import PipelineConfig
+from rayrank.core.config import PipelineConfig, round_named
 from rayrank.jobs.entry import Arguments, options_of, parser, run_job
 
 
@@ -20,7 +20,9 @@ def whole(config: PipelineConfig) -> list[tuple[str, PipelineConfig]]:
         for node in flow.plan("evaluate", evaluated):
             wanted.setdefault((node, flow.key(node, evaluated)), evaluated if node == "evaluate" else config)
     if any(flow.node(flow.NOISE, config) == node for node, _ in wanted):
-        wanted["noise_report", ""] = config
+        before = (f"noise_report@{round_named(number)}" for number in range(1, config.listwise.rounds))
+        for report in (*before, "noise_report"):
+            wanted[report, ""] = config
     return [(node, each) for (node, _), each in wanted.items()]
 
 

@@ -71,7 +71,7 @@ def gather(model: str, config: PipelineConfig, store: Store, license_name: str) 
             for name in phases
             for section, found in [(getattr(config, name), store.find(name, config))]
         ],
-        noise=config.noise.threshold if stage in ("listwise", "soup") else 1.0,
+        noise=config.noise.threshold if stage.partition("@")[0] in ("listwise", "soup") else 1.0,
         evaluations=[
             manifest
             for manifest in measured

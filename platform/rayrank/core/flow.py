@@ -20,7 +20,7 @@ from rayrank.core.named_runs import (
     run_of as run_of,
     title as title,
 )
-from rayrank.core.nodes import Node, Stage, is_member, soup_members, stage_of
+from rayrank.core.nodes import Node, Stage, is_variant, soup_members, stage_of
 from rayrank.core.run_kinds import CANDIDATES
 
 NOISE = "noise"
@@ -66,9 +66,12 @@ def _on_train(names: Iterable[str], config: PipelineConfig) -> tuple[str, ...]:
 
 
 def _of_listwise(config: PipelineConfig) -> tuple[str, ...]:
-    start = ("pointwise",) if config.listwise.start == "pointwise" else _pretrained(config)
+    listwise = config.listwise
+    start = ("pointwise",) if listwise.start == "pointwise" else _pretrained(config)
+    if listwise.continued and listwise.round_before:
+        start = (f"listwise@{listwise.round_before}",)
     noise = (NOISE,) if config.noise.reads_scores else ()
-    runs = _on_train([config.listwise.teacher, config.listwise.negatives_from], config)
+    runs = _on_train([listwise.teacher, listwise.round_before or listwise.negatives_from], config)
     return (*_learns_from(config), *start, *noise, *runs)
 
 
@@ -171,10 +174,10 @@ STAGES: dict[str, Stage] = {
 
 def node(name: str, config: PipelineConfig) -> str:
     """Return the node of a stage, of a run, of `candidates` or of `noise`; a stage wins over a run of its name."""
-    if name in STAGES or name.startswith(RUN) or is_member(name):
+    if name in STAGES or name.startswith(RUN) or is_variant(name):
         return name
     if name == NOISE:
-        return run_node(config.noise.run, config, train=True)
+        return run_node(config.listwise.round_before or config.noise.run, config, train=True)
     if is_run(name, config):
         return run_node(name, config)
     names = ", ".join(dict.fromkeys([*STAGES, CANDIDATES, *config.runs]))
@@ -246,7 +249,7 @@ def pair_rankers(config: PipelineConfig) -> list[str]:
 
 def reads_pairs(stage: str) -> bool:
     """Return whether the encoder of a stage's model reads query and passage as one input, as `input` describes it."""
-    return "input" in STAGES[stage].sections
+    return "input" in STAGES[stage.partition("@")[0]].sections
 
 
 def used_runs(config: PipelineConfig) -> list[str]:

@@ -47,6 +47,7 @@ def check(config: PipelineConfig) -> None:
     _check_acyclic(nodes, lambda name: flow.describe(name, config).inputs)
     _check_first_stage(config)
     _check_markers(config)
+    _check_rounds(config)
 
 
 def _check_markers(config: PipelineConfig) -> None:
@@ -56,6 +57,24 @@ def _check_markers(config: PipelineConfig) -> None:
             raise ConfigError(
                 f"{phase}.freeze_embeddings=true cannot be used with input.markers={config.input.markers}: the new "
                 f"markers would never be learned; set one of the two to its default."
+            )
+
+
+def _check_rounds(config: PipelineConfig) -> None:
+    """Raise ConfigError if a second round would learn from the same lists as the first, or from two rankings."""
+    listwise = config.listwise
+    if listwise.rounds == 1:
+        return
+    if not config.noise.reads_scores and not listwise.negative_ranks:
+        raise ConfigError(
+            f"listwise.rounds={listwise.rounds} cannot be used: nothing reads the scores of a round; set "
+            f"noise.threshold, noise.margin or listwise.negative_ranks, or listwise.rounds=1."
+        )
+    for name, other in (("negatives_from", listwise.negatives_from), ("soup", listwise.soup)):
+        if other:
+            raise ConfigError(
+                f"listwise.rounds={listwise.rounds} cannot be used with listwise.{name}: set listwise.rounds=1, or "
+                f"leave {name} out."
             )
 
 

@@ -17,16 +17,23 @@ def soup_members(config: PipelineConfig) -> tuple[str, ...]:
     return tuple(f"listwise@{seed}" for seed in config.listwise.soup)
 
 
-def is_member(name: str) -> bool:
-    """Return whether a node is a member of a soup, such as `listwise@14`: the phase with that seed."""
-    return re.fullmatch(r"listwise@\d+", name) is not None
+def is_variant(name: str) -> bool:
+    """Return whether a node is a stage with one setting changed.
+
+    It is a member of a soup, such as `listwise@14`: the phase with that seed; or it belongs to a round of the listwise
+    phase, such as `listwise@round1` and `noise_report@round1`.
+    """
+    return re.fullmatch(r"listwise@\d+|(listwise|noise_report)@round[1-9]\d*", name) is not None
 
 
 def stage_of(name: str, config: PipelineConfig) -> tuple[str, PipelineConfig]:
     """Return the stage of a node, and the configuration that makes it."""
-    if not is_member(name):
+    if not is_variant(name):
         return name, config
     stage, _, seed = name.partition("@")
+    if seed.startswith("round"):
+        own: dict[str, object] = {"rounds": int(seed.removeprefix("round"))}
+        return stage, config.model_copy(update={"listwise": config.listwise.model_copy(update=own)})
     # With training.seed the member has the key of the listwise model itself, so it is not trained twice.
     own = {"seed": None if int(seed) == config.training.seed else int(seed)}
     return stage, config.model_copy(update={"listwise": config.listwise.model_copy(update=own)})

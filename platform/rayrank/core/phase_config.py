@@ -103,10 +103,7 @@ class PretrainConfig(PhaseConfig):
 
 
 class PointwiseConfig(FineTuningConfig):
-    """The pointwise phase: is a passage relevant to a query, one pair at a time.
-
-    With a teacher, the label of a pair is mixed with the probability that the teacher gives it.
-    """
+    """The pointwise phase: is a passage relevant to a query, one pair at a time."""
 
     negatives: int = Field(default=5, ge=1, description="negatives per positive")
     pairs: Literal["candidates", "judged"] = Field(
@@ -148,6 +145,11 @@ class NoiseConfig(Section):
         return {name for name in ("margin", "relabel") if getattr(self, name) is None}
 
 
+def round_named(number: int) -> str:
+    """Return the name of a round of the listwise phase, counted from 1."""
+    return f"round{number}"
+
+
 class ListwiseConfig(FineTuningConfig):
     """The listwise phase: a query's positives compete with its negatives in one list."""
 
@@ -178,10 +180,25 @@ class ListwiseConfig(FineTuningConfig):
     negative_ranks: tuple[int, int] | None = Field(
         default=None, description="the first and the last rank in that run that negatives have; any rank if empty"
     )
+    rounds: int = Field(
+        default=1,
+        ge=1,
+        description="trainings one after another: the model of a round scores the training candidates, and the noise "
+        "filter and negative_ranks of the next round read these scores",
+    )
+    continued: bool = Field(
+        default=False,
+        description="each round starts from the model of the round before, instead of from listwise.start",
+    )
     soup: tuple[int, ...] = Field(
         default=(),
         description="seeds of the phase: the stage soup averages the weights of its models, for runs with model=soup",
     )
+
+    @property
+    def round_before(self) -> str:
+        """The name of the round before the last one, which is also that of its run; empty if there is one round."""
+        return round_named(self.rounds - 1) if self.rounds > 1 else ""
 
     @field_validator("negative_ranks")
     @classmethod
@@ -200,7 +217,8 @@ class ListwiseConfig(FineTuningConfig):
     def unused(self) -> set[str]:
         of_teacher = set() if self.teacher else {"teacher_loss"}
         of_negatives = {"negative_ranks"} if self.negative_ranks is None else set()
-        return super().unused() | of_teacher | of_negatives | {"soup"}
+        of_rounds = {"rounds", "continued"} if self.rounds == 1 else set()
+        return super().unused() | of_teacher | of_negatives | of_rounds | {"soup"}
 
 
 class TrainDenseConfig(PhaseConfig):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -32,6 +33,10 @@ KINDS = {
 
 CANDIDATES = "candidates"
 """In a run's `of`, this name stands for the run that `candidates.first_stage` names."""
+
+
+OF_ROUND = "listwise@round"
+"""What the names of the models of earlier rounds begin with."""
 
 
 class RunSettings(Section):
@@ -150,6 +155,22 @@ def kind_named(name: str) -> RunKind:
 def read_all(runs: dict[str, Any]) -> dict[str, RunSettings]:
     """Return the settings of all runs by name, in the order given."""
     return {name: read_settings(name, values) for name, values in runs.items()}
+
+
+def with_rounds(runs: dict[str, RunSettings], names: Sequence[str]) -> dict[str, RunSettings]:
+    """Return the runs with one for the model of each of these rounds, placed before those of the last round."""
+    others = {name: each for name, each in runs.items() if not str(getattr(each, "model", "")).startswith(OF_ROUND)}
+    if taken := next((name for name in names if name in others), ""):
+        raise ConfigError(f"runs.{taken} exists already, but listwise.rounds adds a run of this name: rename yours.")
+    added = read_all(
+        {
+            name: {"kind": "rerank", "model": f"listwise@{name}", "title": name.replace("round", "round ")}
+            for name in names
+        }
+    )
+    last = [place for place, each in enumerate(others.values()) if getattr(each, "model", "") in ("listwise", "soup")]
+    before = list(others)[: min(last, default=len(others))]
+    return {**{name: others[name] for name in before}, **added, **others}
 
 
 def read_settings(name: str, values: Any) -> RunSettings:

@@ -24,7 +24,7 @@ class Rerank(RunKind):
 
     def inputs(self, settings: RerankSettings, config: PipelineConfig) -> tuple[str, ...]:
         allowed = [name for name, stage in flow.STAGES.items() if stage.scores_pairs]
-        if settings.model not in allowed:
+        if settings.model.partition("@")[0] not in allowed:
             raise ConfigError(
                 f"A run of kind rerank cannot have model={settings.model}: choose one of {', '.join(allowed)}."
             )

@@ -22,7 +22,7 @@ from rayrank.text.ragged import Ragged
 from rayrank.text.words import multi_piece_queries, word_table
 
 TRAINED = ("pretrain", "pointwise", "listwise", "sdnet")
-NO_NOISE_FILTER = {"noise.threshold": 1.0, "noise.margin": None, "noise.relabel": None}
+NO_NOISE_FILTER = {"noise.threshold": 1.0, "noise.margin": None, "noise.relabel": None, "listwise.rounds": 1}
 """The stages that count towards a row's device seconds, as does scoring the training candidates for the noise filter.
 Other stages, and scoring held-out splits, do not count."""
 

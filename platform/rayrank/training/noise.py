@@ -38,13 +38,17 @@ def filtered_candidates(config: PipelineConfig, store: Store) -> Iterator[pa.Tab
 
 
 def _in_window(config: PipelineConfig, store: Store) -> Iterator[pa.Table]:
-    """Yield the rows of `listwise.negatives_from` whose rank by score is in the window, without noise."""
+    """Yield the rows of `listwise.negatives_from` whose rank by score is in the window, without noise.
+
+    From the second round on, these are the candidates as the model of the round before ranks them.
+    """
     first, last = config.listwise.negative_ranks or (1, np.iinfo(np.int32).max)
     noise = None
     if config.noise.reads_scores:
         gone = [scored.filter(pa.array(marks)) for scored, marks in _with_noise(config, store)]
         noise = PairSet(pa.concat_tables([CANDIDATES.empty_table(), *gone]))
-    node = flow.run_node(config.listwise.negatives_from or FIRST_STAGE, config, train=True)
+    listwise = config.listwise
+    node = flow.run_node(listwise.round_before or listwise.negatives_from or FIRST_STAGE, config, train=True)
     tables: Iterable[pa.Table] = read_candidates(store.require(node, config), "train")
     if not flow.run_named(FIRST_STAGE, config)[2].has_scores:
         tables = [pa.concat_tables(tables)]  # files of such a first stage may separate a query's rows

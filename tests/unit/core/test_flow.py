@@ -179,6 +179,8 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "listwise.teacher_weight": ("0.1", NOTHING),
     "listwise.temperature": ("3", NOTHING),
     "listwise.negatives_from": ("pointwise", LISTWISE),
+    "listwise.rounds": ("2", {"noise_report"} | LISTWISE),
+    "listwise.continued": ("true", NOTHING),  # there is one round
     "listwise.negative_ranks": ("[2, 9]", LISTWISE),
     "sdnet.dropout": ("0.3", SDNET),
     "sdnet.length": ("80", SDNET),

@@ -57,9 +57,13 @@ def start(config: PipelineConfig, store: Store) -> tuple[Reranker, "Listwise"]:
 
 def _first_model(config: PipelineConfig, store: Store) -> Reranker:
     """Return the model that the phase starts from."""
+    words = word_table_of(config, store)
+    if config.listwise.continued and config.listwise.round_before:
+        before = store.require(f"{STAGE}@{config.listwise.round_before}", config)
+        return load_reranker(before, config.strm, words).train()
     if config.listwise.start == "encoder":
         return Reranker(pretrained_encoder(config, store), num_outputs=1)
-    model = load_reranker(store.require("pointwise", config), config.strm, word_table_of(config, store)).train()
+    model = load_reranker(store.require("pointwise", config), config.strm, words).train()
     if config.listwise.head == "fresh":
         return Reranker(model.encoder, num_outputs=1)
     listwise_head(model)
@@ -91,9 +95,11 @@ class Listwise(FineTuning):
         self, inputs: Inputs, config: ListwiseConfig, training: TrainingConfig, measure: Measure = MRR_10,
         teacher: Teacher | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(STAGE, inputs, training, measure)
+        # Each round draws anew.
+        super().__init__(STAGE if config.rounds == 1 else f"{STAGE}{config.rounds}", inputs, training, measure)
         self._config, self._teacher = config, teacher
-        self.measures_start = config.start == "pointwise" and config.head == "difference"
+        continues = config.continued and config.rounds > 1
+        self.measures_start = continues or (config.start == "pointwise" and config.head == "difference")
 
     def num_examples(self) -> int:
         return len(self.query_indices)
