@@ -3,13 +3,16 @@
 from typing import TYPE_CHECKING, Any
 
 from rayrank.core import flow
-from rayrank.core.artifacts import Store
+from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, StorageError
 from rayrank.jobs.entry import Arguments, check_absolute, parser, run_task
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
     from rayrank.models.query_typer import QueryTyper
+    from rayrank.models.reranker import Reranker
     from rayrank.scores.fusion import Fusion
     from rayrank.stages.choice import Choice
     from rayrank.stages.export_checks import ExportChecks
@@ -26,27 +29,22 @@ def run(
     """Export the model and return the job's summary; imports that load torch wait until the settings are validated."""
     from rayrank.bundle.card import write_card
     from rayrank.bundle.export import Bundle, export, settings_of
-    from rayrank.bundle.provenance import gather, model_stage
+    from rayrank.bundle.provenance import gather
     from rayrank.bundle.sequence_classification import is_portable
-    from rayrank.models.saved import load_reranker
     from rayrank.stages.dev_sample import dev_sample
     from rayrank.stages.export_checks import first_stage_weight, fusion_with, make_checks
-    from rayrank.stages.quantization import quantize
-    from rayrank.text.pieces import load_tokenizer
-    from rayrank.text.words import word_table
 
     check_place(output)
     name, choice = chosen_model(chosen, force, config, store)
-    artifact = store.require(model_stage(name, config), config)
-    tokenizer = load_tokenizer(store.require("corpus", config).local("tokenizer"))
-    model = load_reranker(artifact, config.strm, word_table(tokenizer))
+    artifact, tokenizer, model = _trained(name, config, store)
     origin = gather(name, config, store, license_name)
     types, weight = list(origin.query_types.get("types", {})), first_stage_weight(name, config, store)
     settings = settings_of(model, config.input, config.query_types, types, weight or 0.0, config.index.language)
     portable = is_portable(model, tokenizer, config.input)
-    quantized = quantize(model, config, store) if config.scorer.backend != "torch" else None
+    quantized = _quantized(model, config, store)
     finding, int8 = (quantized.finding(), quantized.graph) if quantized else ("", None)
-    checks, fusion = make_checks(name, model, tokenizer, config, store), fusion_with(name, config, store)
+    fusion = fusion_with(name, config, store)
+    checks = make_checks(name, model, tokenizer, config, store, fusion)
     typer, dev = _typer(config, store), dev_sample(dev_queries, tokenizer, config, store)
     card = write_card(origin, settings, portable, finding, checks.calibration, checks.precision, fusion)
     export(output, Bundle(
@@ -64,6 +62,27 @@ def run(
     facts = {"model": name, "from": artifact.url, "output": output, "cross_encoder": portable}
     facts |= {"first_stage_weight": weight, "num_dev_queries": len(dev), **_figures(quantized, checks)}
     return {**facts, "findings": findings}
+
+
+def _trained(
+    name: str, config: PipelineConfig, store: Store
+) -> "tuple[Artifact, PreTrainedTokenizerFast, Reranker]":  # fmt: skip
+    """Return the artifact of the model that ranks a run, the tokenizer and the model."""
+    from rayrank.bundle.provenance import model_stage
+    from rayrank.models.saved import load_reranker
+    from rayrank.text.pieces import load_tokenizer
+    from rayrank.text.words import word_table
+
+    artifact = store.require(model_stage(name, config), config)
+    tokenizer = load_tokenizer(store.require("corpus", config).local("tokenizer"))
+    return artifact, tokenizer, load_reranker(artifact, config.strm, word_table(tokenizer))
+
+
+def _quantized(model: "Reranker", config: PipelineConfig, store: Store) -> "Quantized | None":
+    """Return the quantized model, if `scorer.backend` names one."""
+    from rayrank.stages.quantization import quantize
+
+    return quantize(model, config, store) if config.scorer.backend != "torch" else None
 
 
 def _typer(config: PipelineConfig, store: Store) -> "QueryTyper | None":
@@ -149,8 +168,17 @@ def _about_scores(checks: "ExportChecks", weight: float | None, fusion: "Fusion 
         checks.finding,
         *([f"thresholds for min_precision: {checks.precision.finding()}"] if checks.precision else []),
         about_weight,
-        *([f"fusion.json fuses {fusion.shares()}, as learned on dev; the endpoint does not use it"] if fusion else []),
+        *([_about_fusion(fusion)] if fusion else []),
     ]
+
+
+def _about_fusion(fusion: "Fusion") -> str:
+    fields = ", ".join(each.name for each in fusion.features if each.name not in (fusion.model, fusion.first_stage))
+    needed = [*([f"fields ({fields})"] if fields else []), *(["first_stage_scores"] if fusion.first_stage else [])]
+    return (
+        f"fusion.json fuses {fusion.shares()}, as learned on dev; the endpoint does so if documents bring "
+        f"{' and '.join(needed)}"
+    )
 
 
 def _about_dev(num_queries: int) -> str:

@@ -16,13 +16,14 @@ from scipy.special import expit
 
 from rayrank.bundle.explain import explain
 from rayrank.bundle.export import load
+from rayrank.bundle.golden import check_fusion
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.prepare import compile_for_scoring, scoring_copy
 from rayrank.models.inference.scorer import Scorer
 from rayrank.serve.batching import Batcher
 from rayrank.serve.config import ServeConfig
 from rayrank.serve.inputs import Pair, RequestReader
-from rayrank.serve.order import first_stage_order, ranked
+from rayrank.serve.order import first_stage_order, rank
 from rayrank.serve.records import Answer, Ask, Info, Load, Overloaded, Piece, Timing
 from rayrank.serve.relevance import Thresholds
 
@@ -53,6 +54,8 @@ class ServedModel:
         """Load the exported folder and score a first batch, so that compilation is over before the first request."""
         self.config = config
         self._exported = self._explained = load(config.model, config.backend)
+        if fusion := self._exported.fusion:
+            check_fusion(self._exported.golden, fusion)
         self.reader = RequestReader(self._exported, config)
         # One at a time: an explanation takes as long as scoring hundreds of pairs.
         self._explainer = ThreadPoolExecutor(1, "explaining")
@@ -102,6 +105,7 @@ class ServedModel:
             strm=settings.strm.form,
             first_stage_weight=settings.first_stage_weight,
             calibration=calibration.figures() if calibration else None,
+            fusion=fusion.figures() if (fusion := self._exported.fusion) and fusion.model else None,
             precision=table.model_dump() if (table := self._exported.precision) else None,
             version=version("rayrank"),
             dtype=DTYPES.get(self.config.backend) or ("bfloat16" if self._on_gpu else "float32"),
@@ -177,8 +181,8 @@ class ServedModel:
             windows = await self.reader.spans(ask, inputs.parts, best)
         logits = [None if part is None else scored.scores[part] for part in best]
         probabilities = self._probabilities(logits)
-        order = ranked(logits, ask.first_stage_scores, self._weight(ask))
-        kept, warnings = thresholds.select(order, logits, probabilities, self._exported.calibration is not None)
+        ranking = rank(ask, logits, self._weight(ask), self._exported.fusion)
+        kept, warnings = thresholds.select(ranking.order, logits, probabilities, self._exported.calibration is not None)
         return Answer(
             logits=logits,
             probabilities=probabilities,
@@ -188,7 +192,8 @@ class ServedModel:
             ),
             cut=inputs.cut,
             query_cut=inputs.query_cut,
-            warnings=[*inputs.warnings, *warnings],
+            warnings=[*inputs.warnings, *ranking.warnings, *warnings],
+            fused=ranking.fused,
             windows=windows,
             query_type=inputs.query_type,
             partial=None in scored.scores,

@@ -33,6 +33,8 @@ class Ask:
     """Passages below the threshold that gave this precision on dev are left out of the order."""
     model: str | None = None
     """The model that the client names; None means the first one."""
+    fields: Sequence[Mapping[str, float]] | None = None
+    """For each passage the values of named features, such as its age or its price."""
 
     def seconds_left(self) -> float | None:
         """Return the seconds until the deadline: a millisecond if it has passed, None without a deadline."""
@@ -73,6 +75,9 @@ class Answer:
     """Whether the end of the query was not read."""
     warnings: Sequence[str] = ()
     """Sentences about the request as a whole, such as one on a query type that the model does not know."""
+    fused: Mapping[int, float] = field(default_factory=dict)
+    """By position: the scores that decided the order, if the model's folder has a fusion and the request its
+    features."""
     windows: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """For passages that were read in windows, by position: the first character of the best window, and the one after
     its last."""
@@ -107,6 +112,8 @@ class Info:
     """Weight of first-stage scores that a client sends without a weight."""
     calibration: dict[str, Any] | None = None
     """The method, and the expected calibration error (ECE) on held-out pairs before and after; None without one."""
+    fusion: dict[str, Any] | None = None
+    """The features that the model's scores are fused with; None without a fusion."""
     precision: dict[str, Any] | None = None
     """The table of thresholds by wanted precision (`scores/precision.py`); None without one."""
     version: str = ""

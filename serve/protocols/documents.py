@@ -1,8 +1,10 @@
 """The rerank API of Cohere v1, Jina and vLLM: POST /v1/rerank; and that of Infinity: POST /rerank with `documents`."""
 
+import math
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -32,6 +34,23 @@ class Document(Wire):
     model_config = ConfigDict(extra="allow")
     id: str | int | None = None
     text: str | None = None
+    fields: Any = Field(default=None, description="numbers by name, such as a price, to fuse the model's scores with")
+
+    def values(self) -> dict[str, float]:
+        """Return the numbers among the document's fields."""
+        fields = self.fields if isinstance(self.fields, dict) else {}
+        return {
+            name: float(value)
+            for name, value in fields.items()
+            if isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value)
+        }
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond all floats
+        return False
 
 
 Documents = Annotated[
@@ -56,7 +75,9 @@ class DocumentsRequest(FirstStageFields):
 
     def ask_documents(self) -> Ask:
         """Return the request to the model."""
-        return self.ask(self.query, self.texts(), "documents", self.max_tokens_per_doc)
+        ask = self.ask(self.query, self.texts(), "documents", self.max_tokens_per_doc)
+        fields = [{} if isinstance(each, str) else each.values() for each in self.documents]
+        return replace(ask, fields=fields) if any(fields) else ask
 
     def texts(self) -> list[str]:
         """Return the text that the model reads of each document."""
@@ -83,6 +104,7 @@ class Result(BaseModel):
 
     index: int
     relevance_score: float
+    fused_score: float | None = None
     id: str | int | None = None
     document: dict[str, Any] | str | None = None
     window: Window | None = None
@@ -95,6 +117,8 @@ class Meta(BaseModel):
     billed_units: dict[str, int]
     tokens: dict[str, int]
     warnings: list[str] | None = None
+    ranked_by: Literal["fused_score"] | None = None
+    """Set if the order is that of `fused_score` and not of `relevance_score`."""
 
 
 class DocumentsAnswer(BaseModel):
@@ -120,7 +144,10 @@ def results_of(request: DocumentsRequest, answer: Answer, texts: Sequence[str] |
             shown = _object(document) if texts is None else texts[place]
         name = None if isinstance(document, str) else document.id
         window = Window.of(answer, place)
-        results.append(Result(index=place, relevance_score=score, id=name, document=shown, window=window))
+        fused = answer.fused.get(place)
+        results.append(
+            Result(index=place, relevance_score=score, fused_score=fused, id=name, document=shown, window=window)
+        )
     return results
 
 
@@ -134,6 +161,7 @@ def meta_of(request: DocumentsRequest, answer: Answer, version: str) -> Meta:
     return Meta(
         api_version={"version": version}, billed_units={"search_units": units},
         tokens={"input_tokens": answer.num_tokens}, warnings=warnings_of(answer, "documents"),
+        ranked_by="fused_score" if answer.fused else None,
     )  # fmt: skip
 
 

@@ -88,6 +88,8 @@ class InfoAnswer(BaseModel):
     strm: str
     first_stage_weight: float
     calibration: dict[str, Any] | None
+    fusion: dict[str, Any] | None
+    """The features that documents bring in `fields`, with their weights; null if the model has no fusion."""
     precision: dict[str, Any] | None
     """For each wanted precision the threshold of `min_precision`, and what was measured at it."""
     search: bool

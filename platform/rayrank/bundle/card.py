@@ -210,7 +210,8 @@ def _use_fusion(fusion: Fusion | None) -> str:
     ]
     return (
         f"\n\n`{FUSION}` fuses the model's scores with other features, as was learned on dev "
-        f"(`rayrank.scores.fusion.Fusion`). The endpoint does not apply it.\n\n"
+        f"(`rayrank.scores.fusion.Fusion`). The endpoint applies it to requests that bring the other features "
+        f"(`fields` of a document, `first_stage_scores`).\n\n"
         + "\n".join(["| feature | what it is | weight |", "|---|---|---|", *rows])
     )
 

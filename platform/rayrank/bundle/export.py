@@ -90,7 +90,7 @@ class Bundle:
     dev: tuple[JudgedQuery, ...] = ()
     """Judged queries of dev, on which a promotion compares two models."""
     fusion: Fusion | None = None
-    """How dev prefers to fuse the model's scores with other features; the endpoint does not apply it."""
+    """How dev prefers to fuse the model's scores with other features, which requests may bring."""
     query_typer: QueryTyper | None = None
     """Predicts the types of queries, for a model that was trained with its predictions."""
 
@@ -162,7 +162,7 @@ def _write(folder: Path, bundle: Bundle) -> None:
     if bundle.precision is not None:
         _dump(folder / PRECISION, bundle.precision.model_dump(mode="json"))
     if bundle.golden:
-        _dump(folder / GOLDEN, GOLDEN_PAIRS.dump_python(bundle.golden, mode="json"))
+        _dump(folder / GOLDEN, GOLDEN_PAIRS.dump_python(bundle.golden, mode="json", exclude_defaults=True))
     if bundle.fusion is not None:
         _dump(folder / FUSION, bundle.fusion.model_dump(mode="json"))
     if bundle.dev:

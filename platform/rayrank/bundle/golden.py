@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
-from pydantic import TypeAdapter
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field, TypeAdapter
 
 from rayrank.core.config import Section
+from rayrank.core.errors import ConfigError
 from rayrank.measure.agreement import kendall_tau
+from rayrank.scores.fusion import FUSION, Fusion, fused_scores
 from rayrank.text.ragged import Rows
 
 if TYPE_CHECKING:
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 
 FLOAT32_TOLERANCE = 1e-3
 """The largest allowed difference of a score in float32, where only the order of additions differs."""
+
+FUSED_TOLERANCE = 1e-4
+"""The same for a fused score that is computed from stored scores and features."""
 
 REDUCED_TOLERANCE = 0.25
 """The same in bfloat16, fp8 and int8, as a share of the scores' standard deviation; int8 was seen to change scores by
@@ -30,6 +35,10 @@ class GoldenPair(Section):
     """None if the model's input has no query type."""
     passage: str
     score: float
+    features: dict[str, float] = Field(default_factory=dict)
+    """Values of the features that the score is fused with, without those that the passage does not have."""
+    fused: float | None = None
+    """The fused score among the golden pairs of the same query; None if the folder has no fusion."""
 
 
 GOLDEN_PAIRS = TypeAdapter(tuple[GoldenPair, ...])
@@ -65,11 +74,42 @@ class Parity(NamedTuple):
 def parity(pairs: Sequence[GoldenPair], scores: ArrayLike) -> Parity:
     """Compare new scores, in the order of the pairs, with the stored ones."""
     found, golden = np.asarray(scores, np.float64), np.array([pair.score for pair in pairs])
-    queries: dict[tuple[str, str | None], list[int]] = {}
-    for index, pair in enumerate(pairs):
-        queries.setdefault((pair.query, pair.query_type), []).append(index)
-    taus = [kendall_tau(found[indices], golden[indices]) for indices in queries.values()]
+    taus = [kendall_tau(found[indices], golden[indices]) for indices in of_queries(pairs)]
     return Parity(len(pairs), float(np.abs(found - golden).max()), float(np.mean(taus)), float(golden.std()))
+
+
+def of_queries(pairs: Sequence[GoldenPair]) -> list[list[int]]:
+    """Return the places of the pairs of each query."""
+    queries: dict[tuple[str, str | None], list[int]] = {}
+    for place, pair in enumerate(pairs):
+        queries.setdefault((pair.query, pair.query_type), []).append(place)
+    return list(queries.values())
+
+
+def check_fusion(pairs: Sequence[GoldenPair], fusion: Fusion) -> None:
+    """Raise ConfigError if this machine fuses the stored scores and features of golden pairs otherwise than training.
+
+    Trees, for example, are read by the version of LightGBM that is installed.
+    """
+    fused = [pair for pair in pairs if pair.fused is not None]
+    for places in of_queries(fused):
+        of_query = [fused[place] for place in places]
+        found = fused_scores(fusion, features_of(of_query, fusion))
+        wanted = np.array([pair.fused for pair in of_query])
+        if not np.allclose(found, wanted, rtol=FUSED_TOLERANCE, atol=FUSED_TOLERANCE):
+            raise ConfigError(
+                f"{FUSION} gives other scores here than at export, by up to {np.abs(found - wanted).max():.4g}: export "
+                f"the model again with this version of rayrank."
+            )
+
+
+def features_of(pairs: Sequence[GoldenPair], fusion: Fusion) -> dict[str, NDArray[np.float64]]:
+    """Return the values of each feature, the model's scores among them; NaN for no value."""
+    given = {
+        feature.name: np.array([pair.features.get(feature.name, np.nan) for pair in pairs])
+        for feature in fusion.features
+    }
+    return {**given, fusion.model: np.array([pair.score for pair in pairs])}
 
 
 def quantile_indices(values: ArrayLike, count: int) -> Rows:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import model_validator
 from scipy.optimize import minimize
@@ -11,7 +12,7 @@ from scipy.optimize import minimize
 from rayrank.core.section import Section
 from rayrank.scores.interpolation import Normalization, cross_fitted, normalised
 from rayrank.scores.lambdarank import trained_trees, tree_scores
-from rayrank.scores.union import Ints, Scores, Union, Values
+from rayrank.scores.union import NO_RANK, Ints, Scores, Union, Values
 
 Form = Literal["linear", "lambdarank"]
 Point = tuple[float, float]
@@ -50,6 +51,10 @@ class Fusion(Section):
     features: tuple[Feature, ...]
     weights: tuple[float, ...] = ()
     trees: str = ""
+    model: str = ""
+    """In the folder of an exported model: the feature that the model's own scores are."""
+    first_stage: str = ""
+    """In that folder: the feature that the scores of the training's first stage are; empty if there is none."""
 
     @model_validator(mode="after")
     def _complete(self) -> "Fusion":
@@ -114,6 +119,23 @@ def feature_values(
         values, levels = zip(*feature.points, strict=True)
         columns.append(np.where(np.isnan(column), MIDDLE, np.interp(np.nan_to_num(column), values, levels)))
     return np.stack(columns, axis=1)
+
+
+def fused_scores(fusion: Fusion, given: Mapping[str, Values]) -> Scores:
+    """Return the fused score of each passage of one query, from the values of features by name, NaN for no value."""
+    count = len(next(iter(given.values())))
+    missing = np.full(count, np.nan)
+    runs, fields = (
+        [given.get(feature.name, missing) for feature in fusion.features if feature.kind == kind]
+        for kind in ("run", "field")
+    )
+    scores = np.array(runs).reshape(-1, count)
+    # Of equal scores the first one of the request has the better rank.
+    ranks = np.where(np.isnan(scores), NO_RANK, np.arange(count))
+    pairs = pa.table({"passage_id": pa.array(range(count))})
+    union = Union([""], np.zeros(count, np.int64), pairs, scores, ranks)
+    columns = np.array(fields).reshape(-1, count).T
+    return fusion.scores(feature_values(union, range(len(runs)), fusion.features, columns, fusion.normalize))
 
 
 def learn(form: Form, normalize: Normalization, features: Sequence[Feature], lists: Lists) -> Fusion:

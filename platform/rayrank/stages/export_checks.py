@@ -24,6 +24,7 @@ from rayrank.runs.reading import dev_pairs
 from rayrank.scores.calibration import Calibration, fit
 from rayrank.scores.fusion import FUSION, Fusion
 from rayrank.scores.precision import PrecisionTable, precision_table
+from rayrank.stages.golden_fusion import with_fused_scores
 from rayrank.text.ragged import Rows
 from rayrank.text.words import CONTINUES, word_table
 from rayrank.training.data import Inputs, Split, inputs_of, read_candidates
@@ -56,15 +57,21 @@ class Scored(NamedTuple):
 
 
 def make_checks(
-    name: str, model: Reranker, tokenizer: "PreTrainedTokenizerFast", config: PipelineConfig, store: Store
+    name: str, model: Reranker, tokenizer: "PreTrainedTokenizerFast", config: PipelineConfig, store: Store,
+    fusion: Fusion | None = None,
 ) -> ExportChecks:  # fmt: skip
-    """Return the calibration on dev and the golden pairs of the model behind a run, as far as storage has the data."""
+    """Return the calibration on dev and the golden pairs of the model behind a run, as far as storage has the data.
+
+    With a fusion, golden pairs of dev have their features and fused scores.
+    """
     candidates = store.find("candidates", config)
     split = next((split for split in ("dev", "train") if candidates and candidates.names(split)), None)
     if candidates is None or split is None:
         return ExportChecks("No calibration and no golden pairs: storage has no candidates of dev or train.")
     inputs = inputs_of(config, store, {split: islice(read_candidates(candidates, split), 1)})
-    golden = _golden(inputs, inputs.data.splits[split], model, tokenizer, config, store)
+    golden, ids = _golden(inputs, inputs.data.splits[split], model, tokenizer, config, store)
+    if fusion and split == "dev":
+        golden = with_fused_scores(golden, ids, fusion, config, store)
     if split != "dev":
         return ExportChecks("No calibration: the dataset has no dev split.", golden)
     try:
@@ -97,7 +104,9 @@ def fusion_with(name: str, config: PipelineConfig, store: Store) -> Fusion | Non
     for other, settings in config.runs.items():
         reads = isinstance(settings, FuseSettings) and name in settings.of
         if reads and (found := store.find(flow.run_node(other, config), config)):
-            return Fusion.model_validate(found.read_json(FUSION))
+            fusion = Fusion.model_validate(found.read_json(FUSION))
+            first, runs = config.candidates.first_stage, [each.name for each in fusion.features if each.kind == "run"]
+            return fusion.model_copy(update={"model": name, "first_stage": first if first in runs else ""})
     return None
 
 
@@ -123,8 +132,8 @@ def _scored_sample(inputs: Inputs, model: Reranker) -> Scored:
 def _golden(
     inputs: Inputs, split: Split, model: Reranker, tokenizer: "PreTrainedTokenizerFast", config: PipelineConfig,
     store: Store,
-) -> tuple[GoldenPair, ...]:  # fmt: skip
-    """Return pairs of a few queries as text, with their scores computed from the stored ids."""
+) -> tuple[tuple[GoldenPair, ...], pa.Table]:  # fmt: skip
+    """Return pairs of a few queries as text, with their scores computed from the stored ids; and the pairs' ids."""
     queries, passages, scores = _choose_pairs(inputs, split, model, word_table(tokenizer))
     query_ids, passage_ids = inputs.data.query_ids.take(queries), inputs.data.passage_ids.take(passages)
     corpus = store.require("corpus", config)
@@ -134,7 +143,7 @@ def _golden(
     types: dict[str, str] = {}
     if config.input.query_type:
         types = by_id([store.require("query_types", config).read_table("query_types.parquet")], query_ids)
-    return tuple(
+    golden = tuple(
         GoldenPair(
             query=truncate_after_word(query_texts[query_id], tokenizer, config.input.query_length),
             query_type=types.get(query_id),
@@ -143,6 +152,7 @@ def _golden(
         )
         for query_id, passage_id, score in zip(query_ids.to_pylist(), passage_ids.to_pylist(), scores, strict=True)
     )
+    return golden, pa.table({"query_id": query_ids, "passage_id": passage_ids})
 
 
 def _choose_pairs(

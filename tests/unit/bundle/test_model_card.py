@@ -228,7 +228,7 @@ def test_the_thresholds_by_precision_are_a_table_with_its_sample_sizes() -> None
     assert "min_precision" not in write_card(ORIGIN, SETTINGS, portable=True)
 
 
-def test_the_card_shows_what_fusion_json_weighs_and_that_the_endpoint_does_not_apply_it() -> None:
+def test_the_card_shows_what_fusion_json_weighs_and_when_the_endpoint_applies_it() -> None:
     features = (Feature(name="drbert", kind="run"), Feature(name="price", kind="field", points=((1.0, 0.5),)))
     linear = Fusion(form="linear", normalize="min-max", features=features, weights=(4.25, -0.5))
     trees = Fusion(form="lambdarank", normalize="rank", features=features, trees="tree")
@@ -240,4 +240,8 @@ def test_the_card_shows_what_fusion_json_weighs_and_that_the_endpoint_does_not_a
         in cards[0]
     )
     assert "| price | a passage's field | a LightGBM model |" in cards[1]
-    assert ["The endpoint does not apply it." in card for card in cards] == [True, True, False]
+    assert ["The endpoint applies it to requests that bring the other features" in card for card in cards] == [
+        True,
+        True,
+        False,
+    ]

@@ -102,7 +102,8 @@ def test_the_stored_fusion_is_the_one_that_made_the_test_scores_and_is_exported(
     found = [recency[row["passage_id"]] for row in rows]
     columns.append([0.5 if value is None else np.interp(value, values, levels) for value in found])
     assert [row["score"] for row in rows] == pytest.approx(fusion.scores(np.array(columns).T).tolist(), abs=1e-5)
-    assert fusion_with("bm25", config, store) == fusion
+    served = fusion_with("bm25", config, store)
+    assert served == fusion.model_copy(update={"model": "bm25", "first_stage": "bm25"})
     assert fusion_with("pointwise", config, store) is None
 
 

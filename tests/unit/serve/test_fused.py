@@ -1,0 +1,206 @@
+"""An endpoint fuses the model's scores with features of the request as the run of kind fuse did in training."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import requests
+import torch
+from transformers import BertConfig, BertModel, BertTokenizer
+
+from rayrank.bundle.export import Bundle, export, load, settings_of
+from rayrank.bundle.golden import GoldenPair, check_fusion
+from rayrank.bundle.text_scorer import score
+from rayrank.core.config import InputConfig, PipelineConfig, QueryTypesConfig, StrmConfig
+from rayrank.core.errors import ConfigError
+from rayrank.models.encoder import Encoder
+from rayrank.models.reranker import Reranker
+from rayrank.scores.fusion import Feature, Fusion
+from rayrank.serve.config import ServeConfig
+from rayrank.serve.model import ServedModel
+from rayrank.serve.order import rank
+from rayrank.serve.records import Ask
+from rayrank.stages.export_checks import fusion_with
+from rayrank.stages.golden_fusion import with_fused_scores
+from rayrank.stages.make import make
+from rayrank.text.pieces import load_tokenizer
+from rayrank.text.words import word_table
+from tests.unit.runs.first_stages import finished
+from tests.unit.runs.test_fuse_run import DEPTH, QUERIES, configured, made_inputs
+from tests.unit.serve_api.conftest import served
+
+VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] text of passage dev 0 1 2 3 4 5 6 7 8 9 p".split()
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+def made_model(folder: Path) -> Bundle:
+    """A small model with random weights."""
+    BertTokenizer(vocab={piece: row for row, piece in enumerate(VOCABULARY)}).save_pretrained(str(folder))
+    tokenizer = load_tokenizer(str(folder))
+    torch.manual_seed(0)
+    shape = BertConfig(vocab_size=len(VOCABULARY), max_position_embeddings=64, initializer_range=0.5, **SIZES)
+    model = Reranker(Encoder(BertModel(shape), word_table(tokenizer), StrmConfig(form="off")), 1).eval()
+    settings = settings_of(model, InputConfig(length=48, query_length=16, query_type=False), QueryTypesConfig(), [])
+    return Bundle(model, tokenizer, settings)
+
+
+def learned(form: str, root: Path, config: PipelineConfig, bundle: Bundle) -> Bundle:
+    """What an export adds after a run of kind fuse has learned from the model's scores, BM25 and a field."""
+    store = made_inputs(root / "storage", config, root / "data")
+    ids, texts = [], []
+    for split, queries in QUERIES.items():
+        rows = store.require("run:bm25", config).read_table(f"{split}/part-0.parquet").to_pylist()
+        pairs = [(row["query_id"], row["passage_id"]) for row in rows]
+        scores = score(bundle, [" ".join(q) for q, _ in pairs], [" ".join(f"passage {p}") for _, p in pairs]).tolist()
+        found: dict[str, dict[str, float]] = {query: {} for query in queries}
+        for (query, passage), each in zip(pairs, scores, strict=True):
+            found[query][passage] = each
+        finished(store, config, "run:drbert", {f"{split}/part-0": found})
+        if split == "dev":
+            ids = pairs[: 3 * DEPTH]
+            texts = [
+                GoldenPair(query=" ".join(q), passage=" ".join(f"passage {p}"), score=each)
+                for (q, p), each in zip(ids, scores, strict=False)
+            ]
+    make("passage_fields", config, store)
+    make("fused", config, store)
+    fusion = fusion_with("drbert", config, store)
+    assert fusion is not None
+    assert (fusion.form, fusion.model, fusion.first_stage) == (form, "drbert", "bm25")
+    table = pa.table([[q for q, _ in ids], [p for _, p in ids]], names=["query_id", "passage_id"])
+    return replace(bundle, fusion=fusion, golden=with_fused_scores(texts, table, fusion, config, store))
+
+
+@pytest.fixture(scope="module", params=["linear", "lambdarank"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if request.param == "lambdarank":
+        pytest.importorskip("lightgbm", reason="an optional package")
+    root = tmp_path_factory.mktemp(request.param)
+    settings = (f"runs.fused.form={request.param}", "runs.fused.of=[drbert, bm25]", f"dataset.source=beir:{root}/data")
+    export(str(root / "model"), learned(request.param, root, configured(*settings), made_model(root / "words")))
+    return root / "model"
+
+
+class Served(ServedModel):
+    """The model as the HTTP routes see it when it runs in their process."""
+
+    name = "tiny"
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    config = ServeConfig.model_validate({"name": "tiny", "model": str(folder)})
+    model = Served(config)
+    yield from served(model, config)  # type: ignore[arg-type]
+    asyncio.run(model.close())
+
+
+def of_query(pairs: tuple[GoldenPair, ...], number: int) -> list[GoldenPair]:
+    return list(pairs[number * DEPTH : (number + 1) * DEPTH])
+
+
+def post(url: str, pairs: list[GoldenPair], **more: Any) -> dict[str, Any]:
+    documents = [{"text": pair.passage, "fields": {**pair.features, "colour": "red"}} for pair in pairs]
+    body = {"query": pairs[0].query, "documents": documents, "raw_scores": True, **more}
+    answer = requests.post(f"{url}/v1/rerank", json=body, timeout=60)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_the_endpoint_reproduces_the_fused_scores_of_golden_pairs(folder: Path, url: str) -> None:
+    golden = load(str(folder)).golden
+    assert any("recency" not in pair.features for pair in golden[: 3 * DEPTH])
+    for number in range(3):
+        pairs = of_query(golden, number)
+        answer = post(url, pairs)
+        found = {each["index"]: each["fused_score"] for each in answer["results"]}
+        assert [found[place] for place in range(DEPTH)] == pytest.approx([pair.fused for pair in pairs], abs=1e-4)
+        shown = [each["fused_score"] for each in answer["results"]]
+        assert shown == sorted(shown, reverse=True)
+        logits = {each["index"]: each["relevance_score"] for each in answer["results"]}
+        assert [logits[place] for place in range(DEPTH)] == pytest.approx([pair.score for pair in pairs], abs=1e-4)
+        assert answer["meta"]["ranked_by"] == "fused_score"
+        assert "warnings" not in answer["meta"]
+    # BM25's scores may come as those of the first stage.
+    plain = [pair.model_copy(update={"features": {"recency": pair.features.get("recency", 0.0)}}) for pair in pairs]
+    with_scores = post(url, plain, first_stage_scores=[pair.features["bm25"] for pair in pairs])
+    assert with_scores["meta"]["ranked_by"] == "fused_score"
+
+
+def test_without_the_features_documents_are_ranked_as_without_a_fusion_and_a_warning_says_so(
+    folder: Path, url: str
+) -> None:
+    pairs = of_query(load(str(folder)).golden, 0)
+    answer = post(url, [pair.model_copy(update={"features": {}}) for pair in pairs])
+
+    shown = [each["relevance_score"] for each in answer["results"]]
+    assert shown == sorted(shown, reverse=True)
+    assert not any("fused_score" in each for each in answer["results"])
+    assert "ranked_by" not in answer["meta"]
+    assert answer["meta"]["warnings"] == [
+        "fusion: no document has bm25 (fields.bm25 or first_stage_scores), fields.recency, so the model's scores are "
+        "not fused with what was learned on dev."
+    ]
+    info = requests.get(f"{url}/info", timeout=60).json()
+    assert list(info["fusion"]["features"]) == ["drbert", "bm25", "recency"]
+
+
+def test_a_machine_that_fuses_otherwise_than_training_does_not_serve(folder: Path) -> None:
+    bundle = load(str(folder))
+    assert bundle.fusion is not None
+    check_fusion(bundle.golden, bundle.fusion)
+    fields = tuple(
+        each.model_copy(update={"points": ((0.0, 0.9), (9e9, 0.1))}) if each.kind == "field" else each
+        for each in bundle.fusion.features
+    )
+    with pytest.raises(ConfigError, match=r"fusion\.json gives other scores here than at export, by up to"):
+        check_fusion(bundle.golden, bundle.fusion.model_copy(update={"features": fields}))
+
+
+FUSION = Fusion(
+    form="linear",
+    normalize="min-max",
+    features=(
+        Feature(name="model", kind="run"),
+        Feature(name="bm25", kind="run"),
+        Feature(name="price", kind="field", points=((0.0, 0.0), (10.0, 1.0))),
+    ),
+    weights=(1.0, 2.0, 4.0),
+    model="model",
+    first_stage="bm25",
+)
+
+
+def asked(**settings: Any) -> Ask:
+    return Ask("q", ["a", "b", "c"], received_at=time.time(), **settings)
+
+
+def test_a_missing_value_counts_as_in_training_and_an_unscored_passage_is_left_out() -> None:
+    fields = [{"price": 10.0, "bm25": 3.0}, {"price": 0.0}, {"bm25": 1.0}]
+    found = rank(asked(fields=fields), [2.0, 0.0, 1.0], 0.0, FUSION)
+    # Without a score of the run 0, and without a price the median.
+    assert found.fused == pytest.approx({0: 1 + 2 + 4, 1: 0 + 0 + 0, 2: 0.5 + 0 + 2})
+    assert found.order == [0, 2, 1]
+    late = rank(asked(fields=fields), [None, 0.0, 1.0], 0.0, FUSION)
+    assert late.order == [2, 1]
+    assert late.fused == pytest.approx({1: 0, 2: 1 + 2 + 2})
+
+
+def test_a_weight_in_the_request_or_a_folder_of_an_earlier_export_ranks_as_without_a_fusion() -> None:
+    fields = [{"price": 10.0}, {"price": 0.0}, {"price": 5.0}]
+    ask = asked(fields=fields, first_stage_scores=[0.0, 1.0, 0.5], first_stage_weight=1.0)
+    assert rank(ask, [2.0, 0.0, 1.0], 1.0, FUSION).order == [1, 2, 0]
+    assert rank(ask, [2.0, 0.0, 1.0], 1.0, FUSION).warnings == []
+    same = replace(ask, first_stage_weight=None)
+    assert rank(same, [2.0, 0.0, 1.0], 0.0, FUSION).order == [0, 2, 1]
+    assert rank(same, [2.0, 0.0, 1.0], 0.0, FUSION.model_copy(update={"weights": (1.0, 9.0, 0.0)})).order == [1, 2, 0]
+    earlier = rank(same, [2.0, 0.0, 1.0], 0.0, FUSION.model_copy(update={"model": ""}))
+    assert (earlier.order, earlier.fused, earlier.warnings) == ([0, 2, 1], {}, [])
+    assert np.isfinite(list(rank(same, [2.0, 0.0, 1.0], 0.0, FUSION).fused.values())).all()
