@@ -46,7 +46,7 @@ class QueryRanker(PartitionWorker):
             return CANDIDATES.empty_table()
         ask = Ask(text, [hit.text for hit in hits], first_stage_scores=[hit.score for hit in hits])
         answer = await self._model.rerank(ask)
-        scores = final_scores(answer.logits, ask.first_stage_scores, self._weight)
+        scores = answer.fused or final_scores(answer.logits, ask.first_stage_scores, self._weight)
         columns = {
             "query_id": [query_id] * len(hits),
             "passage_id": [hits[place].passage_id for place in answer.order],

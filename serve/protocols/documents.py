@@ -1,14 +1,16 @@
 """The rerank API of Cohere v1, Jina and vLLM: POST /v1/rerank; and that of Infinity: POST /rerank with `documents`."""
 
-import math
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rayrank.data.sources.lines import BadRow
+from rayrank.data.sources.passage_fields import number
 from rayrank.serve.protocols.problems import Problem, SharedError
 from rayrank.serve.protocols.route import Service, Serving, documented, guarded
 from rayrank.serve.protocols.wire import (
@@ -34,23 +36,15 @@ class Document(Wire):
     model_config = ConfigDict(extra="allow")
     id: str | int | None = None
     text: str | None = None
-    fields: Any = Field(default=None, description="numbers by name, such as a price, to fuse the model's scores with")
+    fields: Any = Field(default=None, description="numbers and dates by name, to fuse the model's scores with")
 
     def values(self) -> dict[str, float]:
-        """Return the numbers among the document's fields."""
-        fields = self.fields if isinstance(self.fields, dict) else {}
-        return {
-            name: float(value)
-            for name, value in fields.items()
-            if isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value)
-        }
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer beyond all floats
-        return False
+        """Return the document's fields that training can read, as it reads them; dates are days since 1970."""
+        found = {}
+        for name, value in (self.fields if isinstance(self.fields, dict) else {}).items():
+            with suppress(BadRow):
+                found[name] = number(name, value)
+        return {name: value for name, value in found.items() if value is not None}
 
 
 Documents = Annotated[

@@ -34,6 +34,7 @@ class SearchResult(BaseModel):
     id: str
     text: str
     relevance_score: float
+    fused_score: float | None = Field(default=None, description="decides the order if the model has a fusion")
     first_stage_score: float
     first_stage_rank: int = Field(description="counted from 1")
     window: Window | None = None
@@ -90,7 +91,7 @@ async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
     answer = await service.rerank(ask)
     results = [
         SearchResult(
-            id=hits[place].passage_id, text=hits[place].text, relevance_score=score,
+            id=hits[place].passage_id, text=hits[place].text, relevance_score=score, fused_score=answer.fused.get(place),
             first_stage_score=hits[place].score, first_stage_rank=place + 1,
             window=Window.of(answer, place),
         )

@@ -53,12 +53,16 @@ def test_v1_rerank_has_the_fields_of_cohere_jina_vllm_and_infinity(api: str) -> 
     assert answer["partial"] is False
 
 
-def test_numbers_among_the_fields_of_a_document_reach_the_model(api: str, scorer: Any) -> None:
-    fields = [{"price": 3, "age": None, "name": "x", "new": True, "huge": 10**400}, {"price": 1.5}, ["not", "fields"]]
+def test_numbers_and_dates_among_the_fields_of_a_document_reach_the_model(api: str, scorer: Any) -> None:
+    fields = [
+        {"price": 3, "age": None, "name": "x", "on": "1970-01-03", "huge": 10**400},
+        {"price": 1.5},
+        ["not", "fields"],
+    ]
     documents = [{"text": text, "fields": each} for text, each in zip(TEXTS, fields, strict=True)]
     for route in ("/v1/rerank", "/v2/rerank", "/rerank"):
         post(f"{api}{route}", {"query": QUERY, "documents": documents})
-        assert scorer.asks[-1].fields == [{"price": 3.0}, {"price": 1.5}, {}]
+        assert scorer.asks[-1].fields == [{"price": 3.0, "on": 2.0}, {"price": 1.5}, {}]
     post(f"{api}/v1/rerank", {"query": QUERY, "documents": TEXTS})
     assert scorer.asks[-1].fields is None
 

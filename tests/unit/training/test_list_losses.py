@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from sentence_transformers.cross_encoder.losses.lambda_loss import NDCGLoss2PPScheme
+from torch.nn import functional
 
 from rayrank.core.config import ListwiseConfig
 from rayrank.training.list_losses import LOSSES, MU
@@ -70,6 +72,23 @@ def test_every_value_of_the_setting_has_a_loss() -> None:
 @pytest.mark.parametrize("grades", [GRADES, [0, 1, 0, 0, 0], [1, 0, 0, 0, 0], [2, 2, 1, 0, 0]])
 def test_a_loss_is_what_its_definition_says(name: str, grades: list[int]) -> None:
     assert loss(name, (SCORES, grades)) == pytest.approx(DEFINITIONS[name](SCORES, grades), rel=1e-5)
+
+
+def test_the_lambda_loss_weighs_pairs_as_sentence_transformers_does() -> None:
+    scores, grades = torch.tensor(SCORES), torch.tensor(GRADES)
+    order = scores.argsort(descending=True)
+    discounts = torch.log2(1.0 + torch.arange(1, len(scores) + 1))
+    gains = torch.exp2(grades) - 1
+    gains = (gains / (gains.sort(descending=True).values / discounts).sum())[order]
+
+    weights = NDCGLoss2PPScheme(MU)(gains[None], discounts[None], gains[None])[0]
+
+    wanted = weights * softplus_of(scores[order]) * (grades[order][:, None] > grades[order])
+    assert loss("lambda", (SCORES, GRADES)) == pytest.approx(wanted.sum().item(), rel=1e-5)
+
+
+def softplus_of(scores: torch.Tensor) -> torch.Tensor:
+    return functional.softplus(scores[None] - scores[:, None])
 
 
 @pytest.mark.parametrize("name", LOSSES)
