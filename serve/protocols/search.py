@@ -91,9 +91,9 @@ async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
     answer = await service.rerank(ask)
     results = [
         SearchResult(
-            id=hits[place].passage_id, text=hits[place].text, relevance_score=score, fused_score=answer.fused.get(place),
+            id=hits[place].passage_id, text=hits[place].text, relevance_score=score,
             first_stage_score=hits[place].score, first_stage_rank=place + 1,
-            window=Window.of(answer, place),
+            fused_score=answer.fused.get(place), window=Window.of(answer, place),
         )
         for place, score in scores_of(answer, request.as_logits)[: request.top_n or None]
     ]  # fmt: skip
