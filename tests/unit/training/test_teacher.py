@@ -114,7 +114,7 @@ def test_a_pointwise_student_learns_probabilities_of_which_labels_and_teacher_ha
 def test_a_pointwise_student_of_a_teacher_alone_takes_over_its_probabilities(inputs: Inputs) -> None:
     """The teacher's scores do not depend on the query, so no label says what it says."""
     teacher = Teacher.of(inputs.data, [rows(inputs, "train")])
-    config = PointwiseConfig(teacher="t", teacher_weight=1.0, temperature=4.0, negatives=6, batch_size=16, lr=3e-3)
+    config = PointwiseConfig(teacher="t", teacher_weight=1.0, temperature=4.0, negatives=6, batch_size=16, lr=1e-2)
     phase = Pointwise(inputs, config, TrainingConfig(), teacher=teacher)
     torch.manual_seed(0)
     model = tiny_model(outputs=2, dropout=0.0)
@@ -126,7 +126,7 @@ def test_a_pointwise_student_of_a_teacher_alone_takes_over_its_probabilities(inp
     examples = phase.examples(0)
     scores = phase.loss(model, phase.prepare(model, examples))[1].detach().numpy()
     taught = teacher.scores(examples[:, 0], examples[:, 1]) / 4
-    assert np.corrcoef(scores, taught)[0, 1] > 0.9
+    assert np.corrcoef(scores, taught)[0, 1] > 0.95
 
 
 def test_a_teacher_without_scores_of_training_queries_is_an_error(inputs: Inputs, tmp_path: Path) -> None:
