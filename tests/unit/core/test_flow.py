@@ -171,7 +171,6 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "listwise.positives": ("2", LISTWISE),
     "listwise.negatives": ("2", LISTWISE),
     "listwise.loss": ("lambda", LISTWISE),
-    "pointwise.teacher": ("taught", MODELS),
     "pointwise.teacher_weight": ("0.1", NOTHING),
     "pointwise.temperature": ("3", NOTHING),
     "listwise.teacher": ("pointwise", LISTWISE),
@@ -280,8 +279,20 @@ def test_a_setting_changes_exactly_the_results_that_depend_on_it(key: str) -> No
 
 def test_every_section_and_every_setting_of_a_stage_is_in_the_table() -> None:
     assert {key.split(".")[0] for key in CHANGES} == set(PipelineConfig.model_fields)
-    # Any other model of the run `pointwise` would make a cycle with the noise filter.
-    assert {key for key, _ in flatten(build("demo").model_dump())} - {"runs.pointwise.model"} <= set(CHANGES)
+    # Any other model of the run `pointwise` would make a cycle with the noise filter, and no run of the preset can be a
+    # teacher of the pointwise phase.
+    apart = {"runs.pointwise.model", "pointwise.teacher"}
+    assert {key for key, _ in flatten(build("demo").model_dump())} - apart <= set(CHANGES)
+
+
+def test_a_teacher_of_the_pointwise_phase_is_in_the_key_of_its_student() -> None:
+    large = "runs.large={kind: file, paths: large.parquet}"
+    alone, taught = build("demo", assignments=[large]), build("demo", assignments=[large, "pointwise.teacher=large"])
+    assert changed(alone, taught) == MODELS
+    assert flow.inputs("pointwise", taught)[-1] == "run:large"
+    for key in ("teacher_weight=0.1", "temperature=3"):
+        more = build("demo", assignments=[large, "pointwise.teacher=large", f"pointwise.{key}"])
+        assert changed(taught, more) == MODELS
 
 
 @pytest.mark.parametrize("key", ["teacher_loss=margin_mse", "teacher_weight=0.1", "temperature=3"])
