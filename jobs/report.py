@@ -1,12 +1,15 @@
 """Write a report on all that storage has about a configuration: one HTML page that needs no other file.
 
 It shows how good every run is and against what, where the best one wins and loses, how the trainings went, what scores
-mean and what everything cost. Nothing is trained or made: the section of a missing result says what to run.
+mean and what everything cost. Nothing is trained or made: the section of a missing result says what to run. With
+--against the page compares this report with another one, query by query where both measured the same queries:
+
+  --against other_storage    --against other_storage/report/KEY
 """
 
 from typing import Any
 
-from rayrank.core.artifacts import Store
+from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.jobs.entry import Arguments, options_of, parser, run_task
 
@@ -20,19 +23,42 @@ def write(arguments: Arguments, config: PipelineConfig, store: Store) -> str:
     from rayrank.stages.report.collect import collect, folder
 
     facts, place = collect(config, store, CASES), folder(config, store)
-    place.write_json("report.json", facts)
-    for name, content in files(facts, options_of(arguments)).items():
-        with place.create(name) as stream:
-            stream.write(content)
+    _write(place, "report", facts, files(facts, options_of(arguments)))
     return f"{place.url}/{PAGE}"
 
 
+def write_against(arguments: Arguments, config: PipelineConfig, store: Store) -> str:
+    """Write the comparison with another report, as against-KEY.html beside report.html; return its URL."""
+    from rayrank.reports.page.against import files
+    from rayrank.stages.report.against import collect_against, other_report
+    from rayrank.stages.report.collect import folder
+
+    place = folder(config, store)
+    other = other_report(arguments.against, place)
+    facts = collect_against(place.read_json("report.json"), place, other, config)
+    name = f"against-{other.key}"
+    command = f"rayrank report {options_of(arguments)} --against {arguments.against}"
+    _write(place, name, facts, files(facts, name, command))
+    return f"{place.url}/{name}.html"
+
+
+def _write(place: Artifact, name: str, facts: dict[str, Any], found: dict[str, bytes]) -> None:
+    place.write_json(f"{name}.json", facts)
+    for file, content in found.items():
+        with place.create(file) as stream:
+            stream.write(content)
+
+
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
-    """Write the report and return where it is."""
-    url = write(arguments, config, store)
-    return {"report": url, "findings": [f"report: {url}"]}
+    """Write the report, and the comparison that is asked for, and return where they are."""
+    facts = {"report": write(arguments, config, store)}
+    if arguments.against:
+        facts["comparison"] = write_against(arguments, config, store)
+    return {**facts, "findings": [f"{name}: {url}" for name, url in facts.items()]}
 
 
 if __name__ == "__main__":
-    arguments = parser(__doc__).parse_args()
+    options = parser(__doc__)
+    options.add_argument("--against", metavar="STORAGE", help="compare with the newest report of this storage")
+    arguments = options.parse_args()
     run_task(arguments, lambda config, store: run(arguments, config, store))

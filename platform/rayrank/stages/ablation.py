@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 
 from rayrank.core import flow
-from rayrank.core.artifacts import Store, digest_of
+from rayrank.core.artifacts import Artifact, Store, digest_of
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.core.nodes import stage_of
@@ -189,7 +189,12 @@ def for_split(split: str, config: PipelineConfig) -> PipelineConfig:
 
 def per_query(config: PipelineConfig, store: Store) -> PerQuery:
     """Return the metrics of an evaluation, query by query."""
-    table = store.require("evaluate", config).read_table("per_query.parquet")
+    return read_per_query(store.require("evaluate", config))
+
+
+def read_per_query(evaluation: Artifact) -> PerQuery:
+    """Return the metrics of an evaluation that exists, query by query."""
+    table = evaluation.read_table("per_query.parquet")
     values = {name: table[name].to_numpy() for name in table.column_names if name != "query_id"}
     return PerQuery(table["query_id"].to_pylist(), values, 0)
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from rayrank.reports.page import against
 from rayrank.reports.page.report import files
-from tests.unit.reports.test_report_page import OPTIONS, complete
+from tests.unit.reports.test_report_page import OPTIONS, complete, complete_against
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is opened by the package playwright")
 Browser = playwright.Browser
@@ -32,15 +33,17 @@ FAULTS = """() => {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
-    for name, content in files(complete(), OPTIONS).items():
+    pages = files(complete(), OPTIONS) | against.files(complete_against(), "against", "rayrank report")
+    for name, content in pages.items():
         (folder / name).write_bytes(content)
     return folder
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("name", ["report.html", "against.html"])
 def test_the_page_opens_without_faults_or_requests_and_no_text_overlaps(
-    browser: Browser, folder: Path, width: int, theme: str
+    browser: Browser, folder: Path, name: str, width: int, theme: str
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
     said: list[str] = []
@@ -48,7 +51,7 @@ def test_the_page_opens_without_faults_or_requests_and_no_text_overlaps(
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("request", lambda request: requested.append(request.url))
-    url = (folder / "report.html").as_uri()
+    url = (folder / name).as_uri()
     page.goto(url)
 
     assert page.evaluate(FAULTS) == []

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from dataclasses import asdict
 from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
@@ -14,6 +15,7 @@ from rayrank.measure.metrics import PerQuery
 from rayrank.measure.significance import compare, mean_interval
 from rayrank.reports.ablation import Procedure, Variant, ablate
 from rayrank.reports.comparison import Case, ComparisonReport, Hit, QueryFacts, most_different, overall, tables
+from rayrank.reports.page import against
 from rayrank.reports.page.report import PAGE, files
 from rayrank.scores.confidence import confidence
 
@@ -109,6 +111,45 @@ def complete(num_queries: int = 60, resamples: int = 200) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def complete_against(num_queries: int = 60) -> dict[str, Any]:
+    """Return the facts of a comparison of two storages, which has everything."""
+    rng = np.random.default_rng(1)
+    values = [1 / rng.integers(1, 11, num_queries) for _ in range(4)]
+    procedure = Procedure(resamples=200)
+
+    def compared(title: str, own: Any, other: Any) -> dict[str, Any]:
+        means = {name: vars(mean_interval(each, 200, 1)) for name, each in (("mean", own), ("other", other))}
+        curve = [{"query": place, "difference": each}
+                 for place, each in enumerate(sorted((own - other).tolist(), reverse=True), 1)]  # fmt: skip
+        metrics = {"MRR@10": {**means, "paired": asdict(overall(own, other, procedure))}}
+        return {"title": title, "other": "DR-BERT", "metrics": metrics, "differences": curve}
+
+    corpus = {"num_passages": 1000, "num_queries": 90, "num_judgments": 120}
+    side = {
+        "dataset": HOSTILE,
+        "encoder": "encoder",
+        "split": "test",
+        "created": "2026-01-01T00:00+00:00",
+        "revision": "0" * 40,
+        "corpus": corpus,
+        "chosen": "DR-BERT",
+        "seconds": 1234.5,
+        "device_seconds": 1000.0,
+    }
+    costs = [
+        {"node": node, "is_same": node == "corpus", "values": [first, 7.5], "devices": [None, 3.5]}
+        for node, first in (("corpus", 7.5), ("pretrain", None), ("run:drbert", 123.4))
+    ]
+    return {
+        "created": "2026-01-01T00:00+00:00", "metric": "MRR@10", "unpaired": None,
+        "sides": [{"label": HOSTILE[:20], **side}, {"label": "results", **side}],
+        "runs": [compared("fused", values[0], values[1]), compared("DR-BERT", values[2], values[3])],
+        "settings": [{"key": "listwise.lr", "value": 1e-5, "other": 2e-5},
+                     {"key": "runs.fused.of", "value": ["drbert", HOSTILE], "other": None}],
+        "cost": costs,
+    }  # fmt: skip
+
+
 class Page(HTMLParser):
     """What a browser reads from a page: its text by element, the figures that name a fact, and what it would fetch."""
 
@@ -198,6 +239,19 @@ def test_a_page_fetches_nothing_and_texts_of_the_corpus_stay_text() -> None:
     assert "@import" not in html
     assert len(page.scripts) == 2
     assert "<b>bold</b>" not in html
+
+
+def test_the_comparison_of_two_storages_shows_its_facts_and_fetches_nothing() -> None:
+    facts = complete_against()
+    found = against.files(facts, "against-0", "rayrank report --against results")
+    html = found["against-0.html"].decode()
+
+    assert check_figures(html, facts) > 50
+    assert all(each.startswith("#") or each == "data:," for each in Page(html).fetched)
+    assert "<b>bold</b>" not in html
+    assert {"against-0-runs.svg", "against-0-outcomes.svg", "against-0-differences.svg", "against-0-cost.svg"} < set(
+        found
+    )
 
 
 def test_the_section_of_a_missing_result_says_what_to_run() -> None:

@@ -25,7 +25,13 @@ def section(facts: Facts, command: str) -> Section:
     what = f"{found['metric'].value} of {run} minus that of {first}"
     split = found["split"].value
     level = found["procedure"]["level"].value
-    charts = [Chart("differences", _curve(found), f"Every {split} query by {what}, the largest gain first.")]
+    charts = [
+        Chart(
+            "differences",
+            difference_curve(found["differences"], found["overall"]["num_queries"].value),
+            f"Every {split} query by {what}, the largest gain first.",
+        )
+    ]
     for name, rows in found["tables"].items():
         caption = f"By {name}: mean difference, {level:.0%} interval, and the number of queries."
         charts.append(Chart(f"differences-by-{_slug(name)}", _groups(rows, what), caption))
@@ -55,10 +61,10 @@ def _about(found: Facts) -> str:
     )
 
 
-def _curve(found: Facts) -> str:
-    points = [(each["query"], each["difference"]) for each in found["differences"].value]
-    last = found["overall"]["num_queries"].value
-    x = Scale("queries, by difference", 1, max(2, last))
+def difference_curve(differences: Facts, num_queries: int) -> str:
+    """Draw the difference of every query, the largest gain first."""
+    points = [(each["query"], each["difference"]) for each in differences.value]
+    x = Scale("queries, by difference", 1, max(2, num_queries))
     plot = Plot("Difference by query", x, Scale("difference", -1, 1), [("better", 0), ("worse", 1)])
     plot.area([(query, max(0.0, value)) for query, value in points], 0)
     return plot.area([(query, min(0.0, value)) for query, value in points], 1).svg()

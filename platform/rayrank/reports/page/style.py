@@ -50,7 +50,7 @@ padding:0 .4em;cursor:pointer}
 .wide{overflow-x:auto;margin:.8rem 0}table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums}
 th,td{padding:.28rem .7rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
 th{color:var(--muted);font-weight:600}th.name,td.name{text-align:left}
-td.long{white-space:normal;min-width:14rem;text-align:left}
+th.long,td.long{white-space:normal;min-width:14rem;text-align:left}
 code{font-size:.85em;background:var(--band);padding:.1em .3em;border-radius:4px;overflow-wrap:anywhere}
 pre{background:var(--band);padding:.7rem .9rem;border-radius:8px;white-space:pre-wrap;
 overflow-wrap:anywhere;font-size:.85rem}

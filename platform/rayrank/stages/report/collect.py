@@ -39,11 +39,13 @@ def collect(config: PipelineConfig, store: Store, num_cases: int) -> dict[str, A
         "dataset": without_folder(config.dataset.source),
         "encoder": _encoder(config.encoder.name),
         "created": datetime.now(UTC).isoformat(timespec="minutes"),
+        "settings": _settings(config),
         "revision": corpus.manifest["revision"],
         "corpus": _corpus(corpus),
         "metric": config.training.metric,
         "split": split,
         "first_stage": flow.title(config.candidates.first_stage, config),
+        "judged": measured and rankings.judged(measured),
         "evaluations": evaluations,
         "choice": _choice(choice, config),
         "reach": measured and rankings.reach(measured),
@@ -63,6 +65,19 @@ def _encoder(name: str) -> str:
     return Path(name).name if Path(name).is_absolute() else name.removeprefix("package:")
 
 
+def _settings(values: Any) -> Any:
+    """Return settings without digests of files, and without the folders of one machine."""
+    if isinstance(values, PipelineConfig):
+        found = _settings(values.model_dump(mode="json"))
+        found["dataset"]["source"] = without_folder(values.dataset.source)
+        return found
+    if isinstance(values, dict):
+        return {name: _settings(value) for name, value in values.items() if name != "fingerprint"}
+    if isinstance(values, list):
+        return [_settings(value) for value in values]
+    return _encoder(values) if isinstance(values, str) else values
+
+
 def _corpus(corpus: Artifact) -> dict[str, Any]:
     facts = corpus.manifest
     return {name: facts[name] for name in ("num_passages", "num_queries", "num_judgments", "splits")}
@@ -74,12 +89,12 @@ def _evaluations(names: list[str], config: PipelineConfig, store: Store) -> list
     for name in names:
         if artifact := store.find("evaluate", flow.evaluating(name, config)):
             figures = {each: artifact.manifest[each] for each in _EVALUATED}
-            found.append({"name": name, "title": flow.title(name, config), **figures})
+            found.append({"name": name, "title": flow.title(name, config), "artifact": artifact.key, **figures})
     first = config.candidates.first_stage
     if found and "comparison" in found[0]["metrics"][config.training.metric]:
         # Only rankers were evaluated, but their evaluations have the figures of the first stage.
         metrics = {metric: figures["baseline"] for metric, figures in found[0]["metrics"].items()}
-        about = {"name": first, "title": flow.title(first, config), "num_without_results": None}
+        about = {"name": first, "title": flow.title(first, config), "artifact": None, "num_without_results": None}
         found.insert(0, {**found[0], **about, "metrics": metrics})
     return found
 

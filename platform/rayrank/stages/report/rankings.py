@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayrank.core import flow
-from rayrank.core.artifacts import Store
+from rayrank.core.artifacts import Store, digest_of
 from rayrank.core.config import PipelineConfig
 from rayrank.core.run_kinds import CANDIDATES
 from rayrank.measure.metrics import JudgedRows, Measure, parse
@@ -68,13 +68,12 @@ def comparison(name: str, measured: Measured, num_cases: int) -> dict[str, Any] 
     if not name:
         return None
     config = measured.config
-    num_queries = len(measured.qrels["query_id"].unique())
-    resamples = min(config.evaluate.resamples, max(FEWEST, RESAMPLED // num_queries))
-    chosen = {"run": name, "baseline": config.candidates.first_stage, "resamples": resamples}
+    drawn = resamples(config, len(measured.qrels["query_id"].unique()))
+    chosen = {"run": name, "baseline": config.candidates.first_stage, "resamples": drawn}
     config = config.model_copy(update={"evaluate": config.evaluate.model_copy(update=chosen)})
     side, first = (Side(flow.title(each, config), each, config) for each in (name, CANDIDATES))
     found = compare_sides(side, first, config, measured.store, num_cases).to_json()
-    found["differences"] = _thinned(found["differences"])
+    found["differences"] = thinned(found["differences"])
     return found
 
 
@@ -90,7 +89,19 @@ def calibration(names: list[str], config: PipelineConfig, store: Store) -> dict[
     return {"title": flow.title(ranked[-1], config), **confidence(scores, relevant, query_ids)}
 
 
-def _thinned(differences: list[float]) -> list[dict[str, float]]:
+def resamples(config: PipelineConfig, num_queries: int) -> int:
+    """Return how often a test of the report resamples."""
+    return min(config.evaluate.resamples, max(FEWEST, RESAMPLED // num_queries))
+
+
+def judged(measured: Measured) -> str:
+    """Return a digest of the judgments, which is the same for two storages that measure on the same ones."""
+    rows = measured.qrels.select(["query_id", "passage_id", "relevance"])
+    rows = rows.sort_by([("query_id", "ascending"), ("passage_id", "ascending")])
+    return digest_of([measured.split, *(rows[name].to_pylist() for name in rows.column_names)])
+
+
+def thinned(differences: list[float]) -> list[dict[str, float]]:
     """Return evenly spaced places of a sorted list, the first and the last among them."""
     kept = np.unique(np.linspace(0, len(differences) - 1, MOST_POINTS).astype(int))
     return [{"query": int(place) + 1, "difference": differences[place]} for place in kept]
