@@ -86,7 +86,8 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
         "table.png": ablation_png(table, table.splits[0]),
     }
     key = ablation.digest(config, rows, seeds, reference)
-    facts = write_report(store, ("ablation", key), {"table": table.to_json()}, files, ablation_table.plain(table))
+    shown = ablation_table.plain(table)
+    facts = write_report(store, ("ablation", key), {"table": table.to_json()}, files, shown, [config])
     facts["comparisons"] = []
     for pair in arguments.compare:
         chosen_rows = [next(row for row in rows if row.name == name) for name in pair]

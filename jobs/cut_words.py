@@ -44,7 +44,8 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
         for number, picture in enumerate(cut_words_plot.attention_pngs(report), 1)
     }
     files = {"report.md": cut_words_table.markdown(report).encode(), **pictures}
-    return write_report(store, ("cut_words", key), {"report": report.to_json()}, files, cut_words_table.plain(report))
+    shown = cut_words_table.plain(report)
+    return write_report(store, ("cut_words", key), {"report": report.to_json()}, files, shown, [config])
 
 
 if __name__ == "__main__":

@@ -81,7 +81,8 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
     }
     figures = {"table": found.table.to_json(), "parts": [each._asdict() for each in found.parts]}
     shown = Group(ablation_table.plain(found.table), costs.plain())
-    facts = write_report(store, ("distillation", found.key), {"distillation": figures}, files, shown)
+    place, configs = ("distillation", found.key), [config, found.student]
+    facts = write_report(store, place, {"distillation": figures}, files, shown, configs)
     facts["findings"].append(f"the student's settings, for --config of other jobs: {facts['folder']}/{STUDENT}")
     return facts
 

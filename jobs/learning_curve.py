@@ -31,7 +31,8 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
     seeds = checked_seeds(arguments, config)
     curve, key = learning_curve.run(config, store, arguments.queries, seeds, arguments.parallel)
     files = {"curve.md": report.markdown(curve).encode(), "curve.png": learning_curve_png(curve)}
-    return write_report(store, ("learning_curve", key), {"curve": curve.to_json()}, files, report.plain(curve))
+    shown = report.plain(curve)
+    return write_report(store, ("learning_curve", key), {"curve": curve.to_json()}, files, shown, [config])
 
 
 if __name__ == "__main__":

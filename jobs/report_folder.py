@@ -1,24 +1,30 @@
 """The folder of a report on storage: its figures as JSON, its other files, and its table for the screen."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 
 from rayrank.core.artifacts import Artifact, Store
+from rayrank.core.config import PipelineConfig
+from rayrank.stages.report.belonging import ABOUT, about
 
 if TYPE_CHECKING:
     from rayrank.reports.comparison import ComparisonReport
 
 
 def write_report(
-    store: Store, place: tuple[str, str], figures: Mapping[str, Any], files: Mapping[str, bytes], shown: RenderableType
-) -> dict[str, Any]:
+    store: Store, place: tuple[str, str], figures: Mapping[str, Any], files: Mapping[str, bytes], shown: RenderableType,
+    configs: Sequence[PipelineConfig] = (),
+) -> dict[str, Any]:  # fmt: skip
     """Write a report to STORAGE/FOLDER/KEY, `place` being (folder, key), and return the facts for the summary.
 
-    `figures` has one entry: its name is that of the JSON file, its value the content.
+    `figures` has one entry: its name is that of the JSON file, its value the content. The page of `rayrank report` on
+    one of `configs` shows it.
     """
     folder = Artifact(store.root, *place)
+    if configs:
+        folder.write_json(ABOUT, about(*configs))
     for name, content in figures.items():
         folder.write_json(f"{name}.json", content)
     for name, content in files.items():

@@ -6,7 +6,8 @@ import pytest
 
 from rayrank.reports.page import against
 from rayrank.reports.page.report import files
-from tests.unit.reports.test_report_page import OPTIONS, complete, complete_against
+from tests.unit.reports.example_facts import complete, complete_against
+from tests.unit.reports.test_report_page import OPTIONS
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is opened by the package playwright")
 Browser = playwright.Browser

@@ -1,5 +1,6 @@
 """What each part was worth: the ablation as a chart and a table."""
 
+from collections.abc import Sequence
 from html import escape
 
 from rayrank.reports.ablation_table import SIGNIFICANT
@@ -16,13 +17,17 @@ def section(facts: Facts, command: str) -> Section:
     """Return every row of the ablation against its reference."""
     if not facts["ablations"]:
         return missing(NAME, TITLE, "No ablation is on storage; to train the model without each of its parts:", command)
-    blocks: list[str | list[Chart]] = []
-    for number, found in enumerate(facts["ablations"]):
-        split = found["splits"].value[-1]
-        blocks.append(paragraph(_about(found, split)))
-        blocks.append([Chart(f"parts-{number + 1}", _chart(found, split), _caption(found, split))])
-        blocks.append(_table(found, split))
+    blocks: list[str | Sequence[Chart]] = []
+    for number, found in enumerate(facts["ablations"], 1):
+        blocks += ablation_blocks(found, f"{NAME}-{number}", TITLE)
     return Section(NAME, TITLE, blocks)
+
+
+def ablation_blocks(found: Facts, name: str, title: str) -> list[str | Sequence[Chart]]:
+    """Return a table of rows that are compared with one of them, as text, a chart and a table."""
+    split = found["splits"].value[-1]
+    chart = Chart(name, _chart(found, split, title), _caption(found, split))
+    return [paragraph(_about(found, split)), [chart], _table(found, split)]
 
 
 def _about(found: Facts, split: str) -> str:
@@ -40,7 +45,7 @@ def _measured(found: Facts, split: str) -> list[tuple[Facts, Facts]]:
     return [(row, row["figures"][split][metric]["all"]) for row in found["rows"] if split in row["figures"]]
 
 
-def _chart(found: Facts, split: str) -> str:
+def _chart(found: Facts, split: str, title: str) -> str:
     rows, band = [], None
     for row, figure in _measured(found, split):
         interval, is_reference = figure["interval"].value, row["name"].value == found["reference"].value
@@ -52,7 +57,7 @@ def _chart(found: Facts, split: str) -> str:
             Interval(row["name"].value, *values, f"{interval['mean']:.4f}", 0 if is_reference else 1, not differs)
         )
     scale = around(found["metrics"].value[0], [end for row in rows for end in (row.low, row.high)])
-    return interval_chart(TITLE, rows, scale, band)
+    return interval_chart(title, rows, scale, band)
 
 
 def _caption(found: Facts, split: str) -> str:

@@ -4,7 +4,20 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from rayrank.reports.page import calibration, cost, differences, noise, parts, reach, summary, sweeps, training
+from rayrank.reports.page import (
+    calibration,
+    cost,
+    cut_words,
+    differences,
+    distillation,
+    learning_curve,
+    noise,
+    parts,
+    reach,
+    summary,
+    sweeps,
+    training,
+)
 from rayrank.reports.page.document import Section, page, standalone
 from rayrank.reports.page.facts import Facts
 
@@ -30,7 +43,10 @@ def _sections(facts: Facts, options: str) -> list[Section]:
         summary.section(facts, [pipeline, command("report")]),
         reach.section(facts, pipeline),
         parts.section(facts, command("ablate")),
+        distillation.section(facts, f"{command('distil')} --teacher ENCODER"),
         differences.section(facts, pipeline),
+        cut_words.section(facts, command("cut-words")),
+        learning_curve.section(facts, command("learning-curve")),
         training.section(facts, pipeline),
         noise.section(facts, command("filter-noise")),
         calibration.section(facts, pipeline),

@@ -2,13 +2,15 @@
 
 from html import escape
 
-from rayrank.reports.page.axes import Scale, around
+from rayrank.reports.page.axes import Scale, around, from_zero, percent
 from rayrank.reports.page.chart import Chart, Plot
 from rayrank.reports.page.document import Section, missing, paragraph, table
 from rayrank.reports.page.facts import Facts
+from rayrank.reports.page.rows import Bar, bar_chart
 
 NAME, TITLE = "sweeps", "Sweeps"
 SHOWN_TRIALS = 10
+THRESHOLD = "noise.threshold"
 WIDE = 30
 """Settings whose largest value is this many times the smallest are drawn on a log scale."""
 
@@ -21,10 +23,21 @@ def section(facts: Facts, command: str) -> Section:
     for number, sweep in enumerate(facts["sweeps"], 1):
         swept = ", ".join(sweep["settings"].value)
         blocks.append(paragraph(f"{len(sweep['trials'])} finished trials of {escape(swept)}; the best first."))
-        if charts := [chart for name in sweep["settings"].value if (chart := _chart(sweep, name, number))]:
+        charts = [_importance(sweep["importance"], sweep["metric"].value, number)] if sweep["importance"] else []
+        if charts := charts + [chart for name in sweep["settings"].value if (chart := _chart(sweep, name, number))]:
             blocks.append(charts)
+        if facts["noise"] and THRESHOLD in sweep["settings"].value:
+            blocks.append(paragraph('What each threshold removes is in the section <a href="#noise">on noise</a>.'))
         blocks.append(_table(sweep))
     return Section(NAME, TITLE, blocks)
+
+
+def _importance(shares: Facts, metric: str, number: int) -> Chart:
+    """Return which settings decided how good a trial was, the most important first."""
+    rows = [Bar(name, [(share.value, 0)], f"{share.value:.0%}") for name, share in shares.items()]
+    scale = from_zero("share of the variance", [share.value for share in shares], form=percent)
+    caption = f"Importance: share of the variance in dev {metric} that each setting explains (fANOVA)."
+    return Chart(f"sweep-{number}-importance", bar_chart("Importance of the settings", rows, scale), caption)
 
 
 def _chart(sweep: Facts, name: str, number: int) -> Chart | None:

@@ -13,6 +13,7 @@ from rayrank.core.artifacts import Artifact, Store, digest_of
 from rayrank.core.config import PipelineConfig
 from rayrank.stages.choice import Choice, choose, compared_runs
 from rayrank.stages.report import rankings, studies, trainings
+from rayrank.stages.report.belonging import studies_of
 
 FOLDER = "report"
 _EVALUATED = ("split", "num_queries", "num_without_results", "metric", "metrics")
@@ -50,6 +51,9 @@ def collect(config: PipelineConfig, store: Store, num_cases: int) -> dict[str, A
         "choice": _choice(choice, config),
         "reach": measured and rankings.reach(measured),
         "ablations": studies.ablations(config, store),
+        "distillations": studies_of("distillation", "distillation.json", config, store),
+        "learning_curve": studies.newest("learning_curve", "curve.json", config, store),
+        "cut_words": studies.newest("cut_words", "report.json", config, store),
         "comparison": measured and rankings.comparison(_best(names, choice), measured, num_cases),
         "phases": trainings.phases(nodes),
         "noise": _noise(config, store),
