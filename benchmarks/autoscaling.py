@@ -25,8 +25,8 @@ from typing import Any
 from ray import serve
 
 from benchmarks.endpoint import Work, build_work, endpoint
-from benchmarks.load import Load, Sample, ask, figures, percentile
 from benchmarks.load_plot import autoscaling_png
+from rayrank.capacity.load import Load, Sample, ask, figures, percentile
 
 SIZES = (4, 12)
 """Smallest and largest number of passages of a request: few, so that each second has several requests."""

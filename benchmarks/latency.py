@@ -20,9 +20,9 @@ from typing import Any
 import torch
 
 from benchmarks.endpoint import LENGTH, build_work, endpoint
-from benchmarks.load import HEADER, Point, ask, figures
 from benchmarks.serve import SHARES
 from benchmarks.synthetic import ENCODERS
+from rayrank.capacity.load import HEADER, Point, ask, figures
 from rayrank.serve.piece_cache import ENTRY_OVERHEAD
 
 

@@ -33,9 +33,9 @@ import torch
 from scipy.stats import spearmanr
 
 from benchmarks.endpoint import LENGTH, build_work, endpoint
-from benchmarks.load import HEADER, Point, ask, figures
 from benchmarks.peer_server import free_port, running
 from benchmarks.tables import spread
+from rayrank.capacity.load import HEADER, Point, ask, figures
 from rayrank.serve.piece_cache import ENTRY_OVERHEAD
 
 CLIENTS = (2, 8)

@@ -4,10 +4,10 @@
 
 Each first stage has an endpoint of its own; all are started before the first request, so that rounds can alternate
 between them. The runs that they search are made by `jobs.run_pipeline --until NAME`, unless storage has them. The
-re-ranker is MiniLM-L6 with an untrained head and one thread. A separate process (`benchmarks.load`) sends the dataset's
-held-out queries, by default one at a time. A first stage always searches to the depth of its run (candidates.depth),
-and its best passages are re-ranked: --depths says how many. With depth 1, latency is nearly that of the first stage and
-of HTTP. `--set runs.dense.exact_up_to=1000` measures approximate dense search.
+re-ranker is MiniLM-L6 with an untrained head and one thread. A separate process (`rayrank.capacity.load`) sends the
+dataset's held-out queries, by default one at a time. A first stage always searches to the depth of its run
+(candidates.depth), and its best passages are re-ranked: --depths says how many. With depth 1, latency is nearly that of
+the first stage and of HTTP. `--set runs.dense.exact_up_to=1000` measures approximate dense search.
 """
 
 import argparse
@@ -27,10 +27,10 @@ import torch
 from ray import serve as ray_serve
 
 from benchmarks.endpoint import LENGTH, endpoint
-from benchmarks.load import ask, figures
 from benchmarks.score import exported
 from benchmarks.tables import spread
 from rayrank.bundle.export import export
+from rayrank.capacity.load import ask, figures
 from rayrank.core.artifacts import Artifact
 from rayrank.core.config import StrmConfig
 from rayrank.models.inference.onnx_graph import int8, onnx_graph

@@ -3,13 +3,13 @@
     python -m benchmarks.serve [--encoder minilm] [--backend onnx-int8] [--passages 20 50] [--seconds 20] [--json FILE]
 
 The model is MiniLM-L6 with an untrained head, or has BERT-large's shape; it has full attention, because CrossEncoder
-has no other. A request has a query and 20 to 50 passages, and is sent by a separate process (`benchmarks.load`). First,
-so many concurrent clients send requests that a server is never idle; its throughput then is its saturation. rayrank's
-saturation is measured in alternation with its scorer alone in this process, on the ids of the same pairs. Then loads
-below saturation are offered, and the benchmark searches for the highest load whose p95 stays within a bound: twice the
-latency of the baseline for a single client. The baseline scores one request at once or FastAPI's 40, whichever is
-faster; with --int8-peer it uses ONNX Runtime in int8. The endpoint's cache is too small to help, except for passages
-repeated by --repeated.
+has no other. A request has a query and 20 to 50 passages, and is sent by a separate process (`rayrank.capacity.load`).
+First, so many concurrent clients send requests that a server is never idle; its throughput then is its saturation.
+rayrank's saturation is measured in alternation with its scorer alone in this process, on the ids of the same pairs.
+Then loads below saturation are offered, and the benchmark searches for the highest load whose p95 stays within a bound:
+twice the latency of the baseline for a single client. The baseline scores one request at once or FastAPI's 40,
+whichever is faster; with --int8-peer it uses ONNX Runtime in int8. The endpoint's cache is too small to help, except
+for passages repeated by --repeated.
 """
 
 import argparse
@@ -31,12 +31,12 @@ import numpy as np
 import torch
 
 from benchmarks.endpoint import LENGTH, Work, build_work, endpoint
-from benchmarks.load import HEADER, Point, ask, figures
 from benchmarks.load_plot import load_png
 from benchmarks.peer_server import running
 from benchmarks.synthetic import ENCODERS
 from rayrank.bundle.export import load
 from rayrank.bundle.text_scorer import pair_texts, scorer_of
+from rayrank.capacity.load import HEADER, Point, ask, figures
 from rayrank.models.inference.prepare import compile_for_scoring
 from rayrank.serve.piece_cache import ENTRY_OVERHEAD
 

@@ -4,11 +4,13 @@ It shows how good every run is and against what, where the best one wins and los
 mean and what everything cost. Nothing is trained or made: the section of a missing result says what to run. With
 --against the page compares this report with another one, query by query where both measured the same queries:
 
+  --capacity capacity.json
   --against other_storage    --against other_storage/report/KEY
 """
 
 from typing import Any
 
+from rayrank.capacity.records import read_capacity
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.jobs.entry import Arguments, options_of, parser, run_task
@@ -51,6 +53,11 @@ def _write(place: Artifact, name: str, facts: dict[str, Any], found: dict[str, b
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Write the report, and the comparison that is asked for, and return where they are."""
+    from rayrank.stages.report.collect import CAPACITY, folder
+
+    if arguments.capacity:
+        # It stays beside the report, so that later reports show it, too.
+        folder(config, store).write_json(CAPACITY, read_capacity("--capacity", arguments.capacity).model_dump())
     facts = {"report": write(arguments, config, store)}
     if arguments.against:
         facts["comparison"] = write_against(arguments, config, store)
@@ -59,6 +66,12 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
 
 if __name__ == "__main__":
     options = parser(__doc__)
+    options.add_argument("--capacity", metavar="FILE", help="show this measurement of rayrank plan --measure")
     options.add_argument("--against", metavar="STORAGE", help="compare with the newest report of this storage")
     arguments = options.parse_args()
-    run_task(arguments, lambda config, store: run(arguments, config, store))
+    run_task(
+        arguments,
+        lambda config, store: run(arguments, config, store),
+        # A file that cannot be read is reported before anything is written.
+        lambda config: arguments.capacity and read_capacity("--capacity", arguments.capacity),
+    )

@@ -53,6 +53,7 @@ COMMANDS = (
         f"{DATA} --model models/new --queries new.tsv --output new.trec",
     ),
     Command("report", "an HTML page of all that storage has about a configuration", DATA),
+    Command("plan", "replicas for a load and a latency, from a measurement", "--rps 40 --documents 25 --p95-ms 200"),
     Command("doctor", "check the machine, the cluster and the storage before a job runs", DATA),
     Command("settings", "every setting with its value in a preset and its meaning", "--preset minilm"),
     Command("build-corpus", "check and tokenise a dataset", DATA),

@@ -63,6 +63,18 @@ def phase(name: str, num_steps: int) -> dict[str, Any]:
             "first_stage_dev": 0.4, **about, "settings": {"positives": 1, "negatives": 5}, "log": log}  # fmt: skip
 
 
+def capacity_curve(documents: int) -> dict[str, Any]:
+    points = [
+        {"rps": rate / documents, "p95": documents * 0.001 / (1 - rate / 1100), "replicas": 1, "num_requests": 100}
+        for rate in (200, 400, 600, 800, 1000)
+    ]
+    return {
+        "documents": documents,
+        "points": points,
+        "carried": [{"p95": 0.05, "rps": None}, {"p95": 0.2, "rps": 12.3}],
+    }
+
+
 def complete(num_queries: int = 60, resamples: int = 200) -> dict[str, Any]:
     """Return the facts of a storage that has everything."""
     rng = np.random.default_rng(0)
@@ -109,6 +121,10 @@ def complete(num_queries: int = 60, resamples: int = 200) -> dict[str, Any]:
             {"node": "run:drbert", "artifact": "rerank/0", "seconds": 5.0, "device_seconds": 4.0,
              "pairs_per_second": 1234.5, "device": "CPU"},
         ],
+        "capacity": {
+            "model": HOSTILE, "device": "cuda", "backend": "torch", "dtype": "bfloat16", "texts": "generated texts",
+            "created": "2026-01-01T00:00+00:00", "words": 61.2, "curves": [capacity_curve(10), capacity_curve(25)],
+        },
         "findings": ["10,490 candidates"],
     }  # fmt: skip
 

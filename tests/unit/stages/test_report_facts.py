@@ -27,7 +27,7 @@ RUNS = {"bm25": "bac", "drbert": "abc"}
 # The answer to the last query of a split is no candidate.
 RELEVANT = "aaaz"
 OPTIONS = Namespace(
-    preset="demo", dataset="demo", storage="S", config=None, set=["evaluate.resamples=100"], against=None
+    preset="demo", dataset="demo", storage="S", config=None, set=["evaluate.resamples=100"], against=None, capacity=None
 )  # fmt: skip
 STEPS = [{"step": 10, "loss": 0.7, "lr": 1e-4, "examples_per_s": 50.0, "dev": None, "saved": False},
          {"step": 20, "loss": 0.5, "lr": 0.0, "examples_per_s": 60.0, "dev": 0.75, "saved": True}]  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any
 
 from rayrank.reports.page import (
     calibration,
+    capacity,
     cost,
     cut_words,
     differences,
@@ -52,4 +53,5 @@ def _sections(facts: Facts, options: str) -> list[Section]:
         calibration.section(facts, pipeline),
         sweeps.section(facts, command("sweep")),
         cost.section(facts, pipeline),
+        capacity.section(facts, command("report")),
     ]

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rayrank.bundle.provenance import without_folder
+from rayrank.capacity.planning import carried, per_replica
+from rayrank.capacity.records import Capacity
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store, digest_of
 from rayrank.core.config import PipelineConfig
@@ -15,7 +17,9 @@ from rayrank.stages.choice import Choice, choose, compared_runs
 from rayrank.stages.report import rankings, studies, trainings
 from rayrank.stages.report.belonging import studies_of
 
-FOLDER = "report"
+FOLDER, CAPACITY = "report", "capacity.json"
+LIMITS = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""Seconds of p95 for which the report says what a replica carries."""
 _EVALUATED = ("split", "num_queries", "num_without_results", "metric", "metrics")
 SUSPICIOUS = 20
 """Pairs of the noise report that are shown, the most suspicious first."""
@@ -60,6 +64,7 @@ def collect(config: PipelineConfig, store: Store, num_cases: int) -> dict[str, A
         "calibration": rankings.calibration(names, config, store),
         "sweeps": studies.sweeps(config, store),
         "cost": trainings.costs(nodes),
+        "capacity": _capacity(folder(config, store)),
         "findings": [line for found in nodes.values() for line in found.manifest.get("findings", [])],
     }
 
@@ -117,6 +122,18 @@ def _best(names: list[str], choice: Choice | None) -> str:
     if choice.name != choice.first_stage:
         return choice.name
     return max(choice.comparisons, key=choice.means.__getitem__)
+
+
+def _capacity(place: Artifact) -> dict[str, Any] | None:
+    """Return the measurement of an endpoint that the report was given, with the loads of a replica within limits."""
+    if not place.exists(CAPACITY):
+        return None
+    found = Capacity.model_validate(place.read_json(CAPACITY))
+    shown: dict[str, Any] = found.model_dump()
+    for curve, values in zip(found.curves, shown["curves"], strict=True):
+        points = [(limit, carried(curve, limit)) for limit in LIMITS]
+        values["carried"] = [{"p95": limit, "rps": point and per_replica(point)} for limit, point in points]
+    return shown
 
 
 def _noise(config: PipelineConfig, store: Store) -> dict[str, Any] | None:

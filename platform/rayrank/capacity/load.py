@@ -1,12 +1,13 @@
 """A load generator: sends the JSON bodies of a file, one per line, to an endpoint.
 
-    python -m benchmarks.load URL BODIES.jsonl --rates 5 20 5 --seconds 10
-    python -m benchmarks.load URL BODIES.jsonl --clients 16 --seconds 10
+    python -m rayrank.capacity.load URL BODIES.jsonl --rates 5 20 5 --seconds 10
+    python -m rayrank.capacity.load URL BODIES.jsonl --clients 16 --seconds 10
 
 With --rates (requests per second, one step after another) the load is open-loop: requests are sent at random times that
 are scheduled in advance, whether or not earlier ones are answered, and latency counts from the scheduled time, so that
 it includes all waiting. With --clients the load is closed-loop: each client sends its next request when its last one is
-answered. Bodies are sent in the order of the file, again and again. The measurements are printed as JSON.
+answered. Bodies are sent in the order of the file, again and again. The measurements are printed as JSON. An API key is
+read from the environment variable RAYRANK_LOAD_KEY.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import asyncio
 import itertools
 import json
 import math
+import os
 import random
 import subprocess
 import sys
@@ -28,6 +30,9 @@ import aiohttp
 
 PATIENCE = 30.0
 """Timeout of a request in seconds; a failed request counts with this latency."""
+
+KEY = "RAYRANK_LOAD_KEY"
+"""The environment variable with the API key: other users of the machine can read a command line."""
 
 NO_ANSWER = 0
 """The status of a request without an answer."""
@@ -92,12 +97,14 @@ class Point:
 HEADER = f"{'offered':>10}{'achieved':>10}{'p50 ms':>9}{'p95 ms':>9}{'p99 ms':>9}{'requests':>10}  failures"
 
 
-def ask(url: str, bodies: str, seconds: float, rates: Sequence[float] = (), clients: int = 0) -> Load:
+def ask(
+    url: str, bodies: str, seconds: float, rates: Sequence[float] = (), clients: int = 0, key: str = ""
+) -> Load:  # fmt: skip
     """Run the load generator in its own process, and return its measurements."""
     how = ["--rates", *map(str, rates)] if rates else ["--clients", str(clients)]
-    command = [sys.executable, "-m", "benchmarks.load", url, bodies, "--seconds", str(seconds), *how]
+    command = [sys.executable, "-m", "rayrank.capacity.load", url, bodies, "--seconds", str(seconds), *how]
     # In its own process group: Ctrl-C reaches only the waiting process, which then ends this one.
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, process_group=0)
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, process_group=0, env={**os.environ, KEY: key})
     seen = json.loads(done.stdout)
     return Load(**seen | {"samples": [Sample(*row) for row in seen["samples"]]})
 
@@ -135,12 +142,12 @@ def main() -> None:
     how = options.add_mutually_exclusive_group(required=True)
     how.add_argument("--rates", type=float, nargs="+", default=(), help="requests per second")
     how.add_argument("--clients", type=int, default=0, help="number of concurrent clients")
-    print(json.dumps(asyncio.run(_ask(options.parse_args()))._asdict()))
+    sys.stdout.write(json.dumps(asyncio.run(_ask(options.parse_args()))._asdict()) + "\n")
 
 
 async def _ask(arguments: argparse.Namespace) -> Load:
     lines = Path(arguments.bodies).read_bytes().splitlines()
-    bodies = itertools.cycle([(line, _num_texts(json.loads(line))) for line in lines])
+    bodies = itertools.cycle([(line, _num_passages(json.loads(line))) for line in lines])
     # Shorter than the 5 seconds after which servers close idle connections: a request must not use a closed one.
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=3)
     patience = aiohttp.ClientTimeout(total=PATIENCE)
@@ -156,7 +163,8 @@ async def _ask(arguments: argparse.Namespace) -> Load:
     return Load(started, seconds, time.process_time() / took, client.samples)
 
 
-def _num_texts(body: dict[str, Any]) -> int:
+def _num_passages(body: dict[str, Any]) -> int:
+    # Routes differ in the name of the passages.
     return len(body["texts"] if "texts" in body else body["documents"])
 
 
@@ -175,6 +183,8 @@ class _Client:
 
     def __init__(self, session: aiohttp.ClientSession, url: str, bodies: Iterator[tuple[bytes, int]]) -> None:
         self._session, self._url, self._bodies = session, url, bodies
+        key = os.environ.get(KEY, "")
+        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         self._start = time.perf_counter()
         self.samples: list[Sample] = []
 
@@ -194,8 +204,7 @@ class _Client:
     async def _send(self, due: float) -> None:
         body, pairs = next(self._bodies)
         try:
-            headers = {"Content-Type": "application/json"}
-            async with self._session.post(self._url, data=body, headers=headers) as response:
+            async with self._session.post(self._url, data=body, headers=self._headers) as response:
                 await response.read()
                 status = response.status
         except (aiohttp.ClientError, TimeoutError):

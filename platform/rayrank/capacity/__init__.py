@@ -1,0 +1,1 @@
+"""How many replicas an endpoint needs: a load generator, measured curves, and a plan from them."""

@@ -1,0 +1,45 @@
+"""A running endpoint is measured over HTTP."""
+
+import socket
+
+import pytest
+
+from rayrank.capacity.measuring import generated, measure
+from rayrank.capacity.planning import plan
+from rayrank.core.errors import ConfigError
+from tests.unit.serve_api.conftest import WordScorer
+
+
+def test_an_endpoint_is_measured_at_increasing_loads_and_planned_for(api: str, scorer: WordScorer) -> None:
+    first = len(scorer.asks)
+    texts = [("whales", ["whales sing", "bread"]), ("bread", ["yeast"])]
+    found = measure(f"{api}/", texts, "a file", [3], 0.2, "", lambda line: None)
+
+    (curve,) = found.curves
+    assert (found.model, found.device, curve.documents) == ("words", "cpu", 3)
+    # A query's own documents come first, then those of the next ones.
+    assert {(ask.query, tuple(ask.passages)) for ask in scorer.asks[first:]} == {
+        ("whales", ("whales sing", "bread", "yeast")),
+        ("bread", ("yeast", "whales sing", "bread")),
+    }
+    # The scorer reports two replicas.
+    assert {point.replicas for point in curve.points} == {2}
+    rates = [point.rps for point in curve.points]
+    assert rates == sorted(rates)
+    assert all(point.num_requests >= 30 and 0 < point.p50 <= point.p95 <= point.p99 for point in curve.points)
+    # Half of the lowest load is carried by one replica, however busy this machine is.
+    slowest = max(point.p95 for point in curve.points)
+    assert plan(found, rates[0] / 4, 3, slowest + 1).replicas == 1
+
+
+def test_an_endpoint_that_refuses_all_requests_is_not_measured(api: str) -> None:
+    with pytest.raises(ConfigError, match="answered no request of 60 documents"):
+        measure(api, generated(1), "generated texts", [60], 0.1, "", lambda line: None)
+
+
+def test_an_address_without_an_endpoint_is_refused_in_one_sentence() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    with pytest.raises(ConfigError, match=r"does not answer .*start one with rayrank serve"):
+        measure(url, generated(1), "generated texts", [1], 0.1, "", lambda line: None)
