@@ -12,7 +12,11 @@ unexport PYTHONDONTWRITEBYTECODE
 READY := .venv/.ready
 READY_TO_TEST := .venv/.ready-to-test
 
-.PHONY: install demo test test-all check clean
+# What the site's pages link to, as they lie in the repository.
+SITE := README.md CHANGELOG.md CONTRIBUTING.md LICENSE cluster.yaml deploy docs/*.md docs/*.png benchmarks/*.md \
+	benchmarks/*.png platform/rayrank/core/presets.py
+
+.PHONY: install demo test test-all check docs clean
 
 install: $(READY)
 
@@ -47,6 +51,14 @@ check: $(READY_TO_TEST)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	PYTHONPATH=platform:. $(BIN)/lint-imports
+
+# The site lies in build/site and needs no network.
+docs: $(READY)
+	$(PIP) -e '.[docs]'
+	rm -rf build/docs build/site
+	mkdir -p build/docs
+	tar cf - $(SITE) | tar xf - -C build/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f docs/mkdocs.yml
 
 clean:
 	rm -rf .venv .rayrank
