@@ -83,6 +83,7 @@ WRONG += [
     ("jobs.build_corpus", ["--dataset", "msmarco-qa:dev.json.zip"], "dev.json.zip is not a complete compressed file"),
     ("jobs.build_corpus", ["--set", f"encoder.name=/{LONG}"], "cannot be found: there is no folder"),
     ("jobs.evaluate", ["--set", "evaluate.seed=-1"], "evaluate.seed=-1 cannot be used"),
+    ("jobs.report", ["--capacity", "none.json"], "--capacity none.json cannot be read: No such file or directory"),
     ("jobs.evaluate", ["--run", LONG], "cannot be read: File name too long"),
 ]
 FILES = {
