@@ -33,7 +33,7 @@ def ablations(config: PipelineConfig, store: Store) -> list[dict[str, Any]]:
 
 
 def _num_seeds(table: dict[str, Any]) -> int:
-    return max(row["num_seeds"] for row in table["rows"])
+    return int(max(row["num_seeds"] for row in table["rows"]))
 
 
 def newest(folder: str, file: str, config: PipelineConfig, store: Store) -> dict[str, Any] | None:
