@@ -1,39 +1,58 @@
-"""Local copies of folders on remote storage, shared by the processes of one user on one machine.
+"""Folders on a node's own disk, made from storage and shared by the processes of one user on that node.
 
-Guarantee: a copy is fetched once, is complete, and stays while any process that asked for it runs. The last of these
-processes removes the copy when it ends. If they were killed, the copy is removed when any later process that uses
-copies ends. Each process holds a shared lock (flock) on the folder around the copy, and only a process that gets the
-exclusive lock may remove the copy.
+They are copies of folders on remote storage, and files of a corpus that processes map into memory. They lie in the
+folder for temporary files, which TMPDIR names.
+
+Guarantee: a folder is made once, is complete, and stays while any process that asked for it runs. The last of these
+processes removes it when it ends. If they were killed, it is removed when any later process makes such a folder, or
+ends after using one. Each process holds a shared lock (flock) on the folder around it, and only a process that gets the
+exclusive lock may remove it.
 """
 
 import atexit
+import errno
 import fcntl
 import getpass
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
 import fsspec
 
+from rayrank.core.errors import StorageError
+
 _held: dict[Path, int] = {}
-"""The copies that this process uses, and the file descriptors that hold their locks."""
-_fetching = Lock()
+"""The folders that this process uses, and the file descriptors that hold their locks."""
+_making = Lock()
 
 
 def local_copy(filesystem: fsspec.AbstractFileSystem, path: str, identity: str, name: str) -> str:
     """Return a local folder `name` with the content of a remote folder; `identity` is unique to that content."""
+
+    def fetch(draft: Path) -> None:
+        filesystem.get(path.rstrip("/") + "/", f"{draft}/", recursive=True)
+
+    return str(node_folder(identity, name, fetch))
+
+
+def node_folder(identity: str, name: str, fill: Callable[[Path], None]) -> Path:
+    """Return a local folder `name`, which `fill` fills unless another process of this node has done so.
+
+    `identity` is unique to its content.
+    """
     target = Path(tempfile.gettempdir()) / f"rayrank-{getpass.getuser()}" / f"{identity}-{name}" / name
-    with _fetching:
+    with _making:
         while target not in _held:
-            _hold(target, filesystem, path)
-    return str(target)
+            _hold(target, fill)
+    return target
 
 
-def _hold(target: Path, filesystem: fsspec.AbstractFileSystem, path: str) -> None:
-    """Keep a lock on the copy if it exists; otherwise fetch it, so that the next call can lock it."""
+def _hold(target: Path, fill: Callable[[Path], None]) -> None:
+    """Keep a lock on the folder if it exists; otherwise make it, so that the next call can lock it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         descriptor = os.open(target.parent, os.O_RDONLY)
@@ -47,10 +66,11 @@ def _hold(target: Path, filesystem: fsspec.AbstractFileSystem, path: str) -> Non
         if target.is_dir():
             keep = True
             return
-        # One process fetches; the others wait here for its lock and find the copy at their next call.
+        # One process makes it; the others wait here for its lock and find the folder at their next call.
         _lock(descriptor, fcntl.LOCK_EX)
         if _is_same(descriptor, target.parent) and not target.is_dir():
-            _fetch(filesystem, path, target)
+            _remove_unused(target.parent.parent)
+            _make(target, fill)
     finally:
         if keep:
             if not _held:
@@ -60,10 +80,18 @@ def _hold(target: Path, filesystem: fsspec.AbstractFileSystem, path: str) -> Non
             os.close(descriptor)
 
 
-def _fetch(filesystem: fsspec.AbstractFileSystem, path: str, target: Path) -> None:
+def _make(target: Path, fill: Callable[[Path], None]) -> None:
     draft = Path(tempfile.mkdtemp(dir=target.parent))
     try:
-        filesystem.get(path.rstrip("/") + "/", f"{draft}/", recursive=True)
+        try:
+            fill(draft)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise StorageError(
+                f"{target.parent.parent} has no room for a local copy of what is on storage: make room there, or name "
+                f"a folder on a larger disk in TMPDIR."
+            ) from None
         try:
             draft.rename(target)
         except OSError:  # without locks, another process may have been first
@@ -74,23 +102,28 @@ def _fetch(filesystem: fsspec.AbstractFileSystem, path: str, target: Path) -> No
 
 
 def _release() -> None:
-    """Release this process's locks, and remove every copy that no process has locked."""
-    folders = {target.parent.parent for target in _held}
+    """Release this process's locks, and remove every folder that no process has locked."""
+    places = {target.parent.parent for target in _held}
     for descriptor in _held.values():
         os.close(descriptor)
     _held.clear()
-    for copy in (copy for folder in folders for copy in folder.glob("*")):
+    for place in places:
+        _remove_unused(place)
+
+
+def _remove_unused(place: Path) -> None:
+    for folder in place.glob("*"):
         with suppress(OSError):  # held by another process, or removed by one
-            descriptor = os.open(copy, os.O_RDONLY)
+            descriptor = os.open(folder, os.O_RDONLY)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(copy, ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(descriptor)
 
 
 def _lock(descriptor: int, kind: int) -> None:
-    with suppress(OSError):  # a file system without locks: copies there are never removed
+    with suppress(OSError):  # a file system without locks: folders there are never removed
         fcntl.flock(descriptor, kind)
 
 

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from rayrank.models.marked_pairs import CPU, MarkedPairs
-from rayrank.text.ragged import Rows, Windows
+from rayrank.models.marked_pairs import CPU, TOKENS_AT_ONCE, MarkedPairs
+from rayrank.models.packed_rows import RowShape, row_offsets
+from rayrank.text.ragged import Ragged, Rows, Windows, join
 from rayrank.text.template import Sequences, Template
 
 MIN_MEAN_LENGTH = 32
@@ -20,6 +21,10 @@ MIN_MEAN_LENGTH = 32
 
 MAX_PINNED_IDS = 2**22
 """Texts with fewer ids than this (a few batches, not a corpus) are copied to a GPU through pinned memory."""
+
+MAX_IDS_ON_GPU = 2**28
+"""Passages with more ids than this stay where they are, and a GPU gets those of each batch. Kept on the GPU, this many
+take 1 GiB; the 700 million of MS MARCO would take 2.6 GiB of a small card in every process that uses it."""
 
 
 class PaddedBatch(NamedTuple):
@@ -91,7 +96,7 @@ def pack(padded: PaddedBatch, template: Template) -> PackedBatch:
     present = padded.attention_mask.bool()
     lengths = present.sum(1).numpy()
     row = RowShape.of(lengths, template.length)
-    offsets = _offsets(lengths, row.size, template.length, row.num_offsets)
+    offsets = row_offsets(lengths, row.size, template.length, row.num_offsets)
     padding = (0, row.size - int(lengths.sum()))
     return PackedBatch(
         functional.pad(padded.ids[present], padding, value=template.pad_id),
@@ -104,40 +109,13 @@ def pack(padded: PaddedBatch, template: Template) -> PackedBatch:
     )
 
 
-class RowShape(NamedTuple):
-    """The shape of a packed row in training. Batches have few different shapes, so that CUDA graphs can be replayed."""
-
-    size: int
-    """Positions of the row: the inputs and the padding after them."""
-    num_offsets: int
-    max_input_length: int
-
-    @classmethod
-    def of(cls, lengths: Rows, max_length: int) -> "RowShape":
-        """Return the smallest shape that holds inputs of these lengths.
-
-        At most 1/32 of a row is padding, or in a short row fewer than 256 positions.
-        """
-        total = int(lengths.sum())
-        step = max(256, (1 << total.bit_length()) >> 6)
-        max_input_length = min(max_length, -(-int(lengths.max(initial=1)) // 64) * 64)
-        return cls(-(-total // step) * step, len(lengths) + -(-step // max_length) + 1, max_input_length)
-
-
-def _offsets(lengths: Rows, size: int, max_length: int, min_offsets: int = 0) -> Rows:
-    """Return the offsets of a packed row's inputs and padding, then its size, repeated to fill `min_offsets`."""
-    # Padding is split at the maximum length of inputs: attention over one long sequence would cost its length squared.
-    padding = np.arange(lengths.sum(), size, max_length)
-    ends = [size] * max(1, min_offsets - len(lengths) - len(padding))
-    return np.concatenate([[0], np.cumsum(lengths)[:-1], padding, ends])
-
-
 @dataclass(frozen=True)
 class PairTexts:
     """The prefixes and passages that pairs are made of.
 
     Their ids are copied to a device once. A batch then sends the rows of its pairs there, and its inputs are gathered
-    on the device, with the same ids and token types as `Template.pairs` returns, and with the template's markers.
+    on the device, with the same ids and token types as `Template.pairs` returns, and with the template's markers. Of
+    passages with more than MAX_IDS_ON_GPU ids, only those of a batch are copied there, with the same result.
     """
 
     prefixes: Windows
@@ -160,6 +138,24 @@ class PairTexts:
         rows = slice(row, None)
         return PairTexts(self.prefixes.take(rows), self.passages.take(rows), self.template)
 
+    def for_batch(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> tuple["PairTexts", Rows, Rows]:
+        """Return texts whose ids may all be copied to the device, and the rows of the pairs in these texts."""
+        if not self._streams(device):
+            return self, query_rows, passage_rows
+        rows = np.arange(len(query_rows))
+        prefixes, passages = join(self.prefixes.take(query_rows)), join(self.passages.take(passage_rows))
+        return PairTexts(prefixes, passages, self.template), rows, rows
+
+    def _streams(self, device: torch.device) -> bool:
+        """Return whether the passages are too many to be copied to the device."""
+        if len(self.passages.values) <= MAX_IDS_ON_GPU:
+            return False
+        if self.template.markers:
+            # Markers have arrays as long as the ids, on any device. They also read the word that the end of a window
+            # cuts, and of windows no part is copied because that word would be lost.
+            return isinstance(self.passages, Ragged)
+        return device.type == "cuda"
+
     @cached_property
     def marked(self) -> MarkedPairs | None:
         """Marks pairs, if the template has markers."""
@@ -168,23 +164,37 @@ class PairTexts:
 
     def lengths(self, query_rows: Rows, passage_rows: Rows, device: torch.device = CPU) -> Rows:
         """Return the length of each pair's input; a device that holds the texts is faster if pairs are marked."""
-        if self.marked:
-            return self.marked.lengths(query_rows, passage_rows, device)
+        if self.template.markers:
+            return np.minimum(self._marked_lengths(query_rows, passage_rows, device), self.length)
         return self.template.lengths(self.prefixes.lengths(query_rows), self.passages.lengths(passage_rows))
 
     def is_truncated(self, query_rows: Rows, passage_rows: Rows) -> NDArray[np.bool_]:
         """Return whether a pair's input leaves out the end of its passage."""
         cut = self.template.is_truncated(self.prefixes.lengths(query_rows), self.passages.lengths(passage_rows))
-        if self.marked:
-            cut |= self.marked.full_lengths(query_rows, passage_rows) > self.length
+        if self.template.markers:
+            cut |= self._marked_lengths(query_rows, passage_rows, CPU) > self.length
         return cut
+
+    def _marked_lengths(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> Rows:
+        """Return the length of each marked pair before its end is cut to make room for markers."""
+        sizes = self.prefixes.lengths(query_rows) + self.passages.lengths(passage_rows)
+        found = [np.empty(0, np.int64)]
+        for part in np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(np.cumsum(sizes) // TOKENS_AT_ONCE)) + 1):
+            texts, queries, passages = self.for_batch(query_rows[part], passage_rows[part], device)
+            assert texts.marked
+            found.append(texts.marked.full_lengths(queries, passages, device))
+        return np.concatenate(found)
 
     def padded(
         self, query_rows: Rows, passage_rows: Rows, device: torch.device, lengths: Rows | None = None
     ) -> PaddedBatch:
         """Return pairs padded to the longest; `lengths` are those of their inputs, if the caller knows them."""
+        texts, query_rows, passage_rows = self.for_batch(query_rows, passage_rows, device)
+        return texts._padded(query_rows, passage_rows, device, lengths)
+
+    def _padded(self, query_rows: Rows, passage_rows: Rows, device: torch.device, lengths: Rows | None) -> PaddedBatch:
         if self.marked:
-            found = self.marked.lengths(query_rows, passage_rows, device) if lengths is None else lengths
+            found = self.lengths(query_rows, passage_rows, device) if lengths is None else lengths
             return self._marked_padded(self.marked, query_rows, passage_rows, device, found)
         extents, lengths = self._extents(query_rows, passage_rows, device)
         within = torch.arange(int(lengths.max()), device=device)
@@ -212,7 +222,13 @@ class PairTexts:
         """
         if lengths is None:
             lengths = self.lengths(query_rows, passage_rows, device)
-        offsets = torch.from_numpy(_offsets(lengths, size, self.length, min_offsets)).to(device, non_blocking=True)
+        texts, query_rows, passage_rows = self.for_batch(query_rows, passage_rows, device)
+        return texts._packed(query_rows, passage_rows, size, device, min_offsets, lengths)
+
+    def _packed(
+        self, query_rows: Rows, passage_rows: Rows, size: int, device: torch.device, min_offsets: int, lengths: Rows
+    ) -> PackedBatch:
+        offsets = torch.from_numpy(row_offsets(lengths, size, self.length, min_offsets)).to(device, non_blocking=True)
         seq = torch.searchsorted(offsets, torch.arange(size, device=device), right=True) - 1
         if self.marked:
             starts, on_device = offsets[: len(lengths)], torch.from_numpy(lengths).to(device, non_blocking=True)

@@ -54,16 +54,9 @@ class MarkedPairs:
         self._columns = (prefixes.values, passages.values, queries.numbers, markers.terms(passages), *queries[1:])
         self._copies: dict[torch.device, tuple[Tensor, ...]] = {}
 
-    def lengths(self, query_rows: Rows, passage_rows: Rows, device: torch.device = CPU) -> Rows:
-        """Return the length of each pair's input, markers and separators included."""
-        return np.minimum(self.full_lengths(query_rows, passage_rows, device), self._template.length)
-
-    def full_lengths(self, query_rows: Rows, passage_rows: Rows, device: torch.device = CPU) -> Rows:
+    def full_lengths(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> Rows:
         """Return the length of each pair's input before its end is cut to make room for markers."""
-        sizes = self._prefixes.lengths(query_rows) + self._passages.lengths(passage_rows)
-        parts = np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(np.cumsum(sizes) // TOKENS_AT_ONCE)) + 1)
-        found = [self._matched(query_rows[part], passage_rows[part], device).lengths() + 1 for part in parts]
-        lengths: Rows = torch.cat(found).cpu().numpy()
+        lengths: Rows = (self._matched(query_rows, passage_rows, device).lengths() + 1).cpu().numpy()
         return lengths
 
     def write(

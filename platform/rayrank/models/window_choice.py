@@ -9,8 +9,11 @@ from torch import Tensor
 from rayrank.models.batches import PairTexts
 from rayrank.scores.window_scores import best_window
 from rayrank.text.prefixes import query_places
-from rayrank.text.ragged import Rows
+from rayrank.text.ragged import Ids, Rows
 from rayrank.text.windows import PassageWindows
+
+BLOCK = 1 << 24
+"""Pieces of the corpus that are counted at a time."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,13 @@ class WindowChoice:
 
     def _shared(self, query_rows: Rows, window_rows: Rows, device: torch.device) -> Tensor:
         """Return the summed weight of the pieces that each query shares with its window."""
-        lengths = self.texts.passages.lengths(window_rows)
+        texts, _, rows = self.texts.for_batch(query_rows, window_rows, device)
+        lengths = texts.passages.lengths(rows)
         before = np.cumsum(lengths) - lengths
-        shifts = torch.from_numpy(np.stack([query_rows, self.texts.passages.starts[window_rows] - before])).to(device)
+        shifts = torch.from_numpy(np.stack([query_rows, texts.passages.starts[rows] - before])).to(device)
         window = torch.repeat_interleave(torch.from_numpy(lengths).to(device), output_size=int(lengths.sum()))
         query, shift = shifts[:, window]
-        pieces = self.texts.ids_on(device)[1][torch.arange(len(window), device=device) + shift]
+        pieces = texts.ids_on(device)[1][torch.arange(len(window), device=device) + shift]
         keys, weights = self._on(device)
         wanted = query << 32 | pieces
         place = torch.searchsorted(keys, wanted).clamp(max=len(keys) - 1)
@@ -56,9 +60,16 @@ class WindowChoice:
             prefixes, template = self.texts.prefixes, self.texts.template
             rows, places = query_places(prefixes, template.sep_id, template.has_type)
             keys = np.unique(rows << 32 | prefixes.values[places].astype(np.int64))
-            counts = np.bincount(self.texts.passages.values, minlength=int((keys & 0xFFFFFFFF).max(initial=0)) + 1)
+            counts = _counts(self.texts.passages.values, int((keys & 0xFFFFFFFF).max(initial=0)) + 1)
             rarity = np.log1p(counts.sum() / np.maximum(counts, 1))[keys & 0xFFFFFFFF]
             # Whole numbers, because a GPU adds floats in any order, and windows with the same pieces must be equal.
             weights = np.rint(rarity * 2**16).astype(np.int64)
             self._copies[device] = torch.from_numpy(keys).to(device), torch.from_numpy(weights).to(device)
         return self._copies[device]
+
+
+def _counts(ids: Ids, minimum: int) -> Rows:
+    """Return how often each id occurs; numpy would copy all ids to count them at once."""
+    size = max(minimum, int(ids.max(initial=0)) + 1)
+    parts = (np.bincount(ids[start : start + BLOCK], minlength=size) for start in range(0, len(ids), BLOCK))
+    return sum(parts, np.zeros(size, np.int64))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rayrank.core.config import InputConfig
 from rayrank.core.errors import ConfigError
 from rayrank.text.prefixes import query_places
-from rayrank.text.ragged import Ids, Rows, Windows
+from rayrank.text.ragged import Ids, Ragged, Rows, Windows
 from rayrank.text.terms import STOP_WORDS, term
 from rayrank.text.words import ALONE, CONTINUES, boundary_mark, word_table, word_text
 
@@ -116,7 +116,11 @@ class Markers:
         firsts = np.flatnonzero(begins)
         sizes = np.diff(firsts, append=len(ids))
         terms = self._word_terms(ids, firsts, sizes)
-        terms[self._is_ending(ids, firsts, sizes)] = 0
+        is_ending = self._is_ending(ids, firsts, sizes)
+        if isinstance(texts, Ragged):
+            # The first word of a text does not go on after the apostrophe that ends the text before.
+            is_ending[np.searchsorted(firsts, texts.starts[texts.starts < len(ids)])] = False
+        terms[is_ending] = 0
         found = np.repeat(terms, sizes)
         found[~begins] *= -1
         return found

@@ -21,6 +21,7 @@ from rayrank.models.inference.window_scorer import PairScores, WindowScorer
 from rayrank.models.window_choice import WindowChoice
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Ragged, Rows, Windows
+from rayrank.text.stored_passages import stored_passages
 from rayrank.text.template import Template
 from rayrank.text.windows import PassageWindows
 from rayrank.text.words import word_table
@@ -132,11 +133,9 @@ def load(
 ) -> TrainingData:  # fmt: skip
     """Read the corpus and join each split's candidates to it, file by file. If `types` is None, inputs have no type."""
     queries = corpus.read_table("queries.parquet", ["query_id", "piece_ids"])
-    columns = ["passage_id", "piece_ids"]
-    passages = pa.concat_tables([corpus.read_table(name, columns) for name in corpus.manifest["shards"]])
-    query_ids, passage_ids = (table[0].combine_chunks() for table in (queries, passages))
+    query_ids, passages = queries[0].combine_chunks(), stored_passages(corpus)
     judgments = corpus.read_table("judgments.parquet")
-    lookup = PairLookup(query_ids, passage_ids)
+    lookup = PairLookup(query_ids, passages.ids)
     labels = judgments if added is None else pa.concat_tables([judgments, added])
     joined = {
         split: _join(lookup, labels.filter(pc.equal(labels["split"], split)), files, relevant_from)
@@ -144,7 +143,7 @@ def load(
     }
     type_pieces = None if types is None else _type_pieces(_of_queries(types, query_ids), tokenizer)
     prefixes = template.prefixes(Ragged.from_arrow(queries["piece_ids"]), type_pieces)
-    return TrainingData(query_ids, passage_ids, prefixes, Ragged.from_arrow(passages["piece_ids"]), joined, judgments)
+    return TrainingData(query_ids, passages.ids, prefixes, passages.pieces, joined, judgments)
 
 
 def read_candidates(artifact: Artifact, split: str) -> Iterator[pa.Table]:

@@ -101,6 +101,15 @@ def test_the_ending_after_an_apostrophe_is_no_term(bert: PreTrainedTokenizerFast
     assert "driver ' s [e2] vitamin [/e2] [e3] s [/e3]" in " ".join(found)
 
 
+def test_an_apostrophe_at_the_end_of_a_passage_does_not_change_the_next_passage(bert: PreTrainedTokenizerFast) -> None:
+    inputs = InputConfig(length=64, query_length=8, markers=2, query_type=False)
+    texts, alone = (pair_texts(bert, ["vitamin s"], passages, inputs) for passages in (["the drivers'", "s"], ["s"]))
+    first, second = np.zeros(1, np.int64), np.ones(1, np.int64)
+
+    assert torch.equal(texts.padded(first, second, CPU).ids, alone.padded(first, first, CPU).ids)
+    assert "[e2] s [/e2]" in " ".join(tokens(bert, alone, alone.padded(first, first, CPU).ids[0].tolist()))
+
+
 def test_terms_beyond_the_number_of_markers_are_unmarked(bert: PreTrainedTokenizerFast) -> None:
     found = of_one(bert, "ghost urban town", "ghost urban town", markers=2)
 
@@ -200,6 +209,12 @@ def test_batches_equal_the_definition_padded_and_packed(queries: list[str], pass
 
     lengths = texts.lengths(*rows.T)
     padded, packed = texts.padded(*rows.T, CPU), texts.packed(*rows.T, int(lengths.sum()) + 7, CPU)
+    with pytest.MonkeyPatch.context() as patched:
+        # As for passages with more ids than a GPU gets.
+        patched.setattr(PairTexts, "_streams", lambda *_: True)
+        assert texts.lengths(*rows.T).tolist() == lengths.tolist()
+        assert all(map(torch.equal, texts.padded(*rows.T, CPU), padded))
+        assert torch.equal(texts.packed(*rows.T, int(lengths.sum()) + 7, CPU).ids, packed.ids)
 
     assert lengths.tolist() == [len(each) for each in wanted]
     for row, each in enumerate(wanted):

@@ -11,6 +11,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from rayrank.core.config import StrmConfig
+from rayrank.models import batches
 from rayrank.models.attention import packed_scoring
 from rayrank.models.attention.packed_scoring import KEY_BLOCK, QUERY_BLOCK, packed_scoring_masks
 from rayrank.models.attention.packed_training import FlashAttention, PackedTrainingMasks, padded_layout
@@ -48,6 +49,46 @@ def test_padded_and_packed_batches_hold_the_inputs_assembled_one_by_one() -> Non
     assert (padded.ids[~present] == PAD).all()
     assert (packed.ids[count:] == PAD).all()
     assert packed.positions().max() < source.length
+
+
+@pytest.mark.parametrize("device", [CPU, GPU], ids=str)
+def test_batches_of_a_corpus_that_stays_off_the_device_are_the_same(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, (queries, passages) = texts(), rows(40)
+
+    def made() -> list[torch.Tensor]:
+        lengths = source.lengths(queries, passages, device)
+        found = (
+            source.padded(queries, passages, device),
+            source.padded(queries, passages, device, lengths),
+            source.packed(queries, passages, 2048, device),
+            source.packed_for_training(queries, passages, device),
+            source.padded(queries[:1], passages[:1], device),
+        )
+        parts = [torch.from_numpy(lengths), *(part for batch in found for part in batch)]
+        return [part.cpu() if isinstance(part, torch.Tensor) else torch.tensor(part) for part in parts]
+
+    whole = made()
+    source._copies.clear()
+    monkeypatch.setattr(PairTexts, "_streams", lambda *_: True)
+    streamed = made()
+
+    assert source._copies == {}
+    assert len(whole) == len(streamed)
+    assert all(map(torch.equal, whole, streamed))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_a_large_corpus_is_not_copied_to_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, (queries, passages) = texts(), rows(4)
+    monkeypatch.setattr(batches, "MAX_IDS_ON_GPU", len(source.passages.values))
+    source.padded(queries, passages, GPU)
+    assert list(source._copies) == [GPU]
+    source._copies.clear()
+    monkeypatch.setattr(batches, "MAX_IDS_ON_GPU", len(source.passages.values) - 1)
+    source.padded(queries, passages, GPU)
+    assert source._copies == {}
 
 
 @pytest.mark.parametrize(("has_triton", "packs"), [(True, True), (False, False)])

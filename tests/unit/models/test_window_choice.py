@@ -36,7 +36,11 @@ def choice(*passages: list[int], query: list[int]) -> WindowChoice:
         ([], 0),
     ],
 )
-def test_the_window_with_most_of_the_query_is_chosen(passage: list[int], wanted: int) -> None:
+@pytest.mark.parametrize("streams", [False, True])
+def test_the_window_with_most_of_the_query_is_chosen(
+    passage: list[int], wanted: int, streams: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PairTexts, "_streams", lambda *_: streams)
     before = [COMMON] * 40  # ten windows, of which max_windows keeps eight
     chosen = choice(before, passage, query=[COMMON, RARE, COMMON])
 

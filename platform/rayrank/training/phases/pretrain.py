@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -25,6 +24,7 @@ from rayrank.models.batches import PackedBatch, PaddedBatch, pack, pad
 from rayrank.models.pretraining import IGNORED, NEXT, PretrainingModel, build
 from rayrank.text.ragged import Ragged, Rows, Windows, join
 from rayrank.text.sentences import sentence_table, split_sentences
+from rayrank.text.stored_passages import stored_passages
 from rayrank.text.template import Sequences, Template
 from rayrank.text.words import word_table
 from rayrank.training import losses
@@ -63,9 +63,7 @@ def settings(config: PipelineConfig) -> PretrainConfig:
 def start(config: PipelineConfig, store: Store) -> tuple[PretrainingModel, "Pretraining"]:
     """Return the model that a worker starts from and its examples, read from storage."""
     corpus, tokenizer = store.require("corpus", config), tokenizer_of(config, store)
-    shards = [corpus.read_table(name, ["piece_ids"]) for name in corpus.manifest["shards"]]
-    passages = Ragged.from_arrow(pa.concat_tables(shards)["piece_ids"])
-    model = build(config, word_table(tokenizer))
+    passages, model = stored_passages(corpus).pieces, build(config, word_table(tokenizer))
     return model, Pretraining(passages, Vocabulary.of(tokenizer), config.pretrain, config.training.seed)
 
 
