@@ -67,6 +67,8 @@ class Artifact:
         return isinstance(self.filesystem, LocalFileSystem)
 
     def exists(self, name: str = MANIFEST) -> bool:
+        # The file system of a bucket remembers listings; an old one would hide what others have written since.
+        self.filesystem.invalidate_cache(self.path(name).rpartition("/")[0])
         return bool(self.filesystem.exists(self.path(name)))
 
     def names(self, folder: str, suffix: str = ".parquet") -> list[str]:

@@ -5,8 +5,10 @@ it every HEARTBEAT_S seconds. A process takes a free lease, or one whose holder 
 next N, so that only one of several processes succeeds.
 
 Guarantee: where a file can be created exclusively (local file systems, and object stores whose fsspec implementation
-writes conditionally, such as S3, GCS and Azure) two processes never hold a lease at once, unless one of them was
-suspended for longer than STALE_S. On other storage, two processes that start within SETTLE_S may both hold it.
+writes conditionally with `mode="create"`, such as S3, GCS and Azure) two processes never hold a lease at once, unless
+one of them was suspended for longer than STALE_S. On other storage, two processes that start within SETTLE_S may both
+hold it. Neither another machine's clock nor a time of modification is read: a holder is silent if its file has kept its
+content for STALE_S by the monotonic clock of the process that waits.
 """
 
 import json
@@ -104,6 +106,8 @@ class _Lease:
         host, pid = socket.gethostname(), os.getpid()
         self._holder = Holder(work, host, pid, since, _machine(), _start_time(pid), uuid.uuid4().hex)
         self._number = 0
+        self._has_failed = False
+        """Whether this process has tried to create a file in vain."""
         self.lost_to = ""
 
     def take(self, waits: bool) -> None:
@@ -167,9 +171,12 @@ class _Lease:
                         stream.write(content)
                 else:
                     filesystem.pipe_file(path, content, mode="create")
-            except OSError:
-                if not filesystem.exists(path):
+            except OSError as error:
+                # Another process was first, or two wrote at once, which a bucket may refuse to both of them.
+                filesystem.invalidate_cache(artifact.path("").rstrip("/"))
+                if not isinstance(error, FileExistsError) and not filesystem.exists(path) and self._has_failed:
                     raise
+                self._has_failed = True
                 return False
         if not artifact.is_local:
             # A store without conditional writes accepts two writers; the content of the later one stays.

@@ -21,6 +21,7 @@ from rayrank.core.artifacts import MANIFEST, Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import MissingArtifact, StorageError
 from rayrank.core.presets import demo
+from tests import buckets  # noqa: F401  (registers bucket://)
 
 TABLE = pa.table({"passage_id": ["a", "b", "c"], "rank": pa.array([1, 2, 3], pa.int32())})
 
@@ -205,6 +206,17 @@ def test_a_stored_folder_can_be_read_as_a_local_folder(root: str, folder: Path, 
     artifact = Store(root).artifact("index", demo())
     artifact.put_folder(str(folder), "lucene")
     assert contents(artifact.local("lucene")) == {"top.txt": "top", "deep/deeper/low.txt": "low"}
+
+
+def test_a_manifest_that_another_process_wrote_after_a_listing_is_found() -> None:
+    artifact = Artifact(f"bucket://{uuid.uuid4().hex}", "index", "key")
+    artifact.write_json("other.json", {})
+    assert artifact.names("", ".json") == ["/other.json"]
+    # A thread has listings of its own, as another process has.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(artifact.write_json, "manifest.json", {}).result()
+
+    assert artifact.exists()
 
 
 def test_storage_that_fails_while_writing_is_one_sentence(tmp_path: Path, folder: Path) -> None:

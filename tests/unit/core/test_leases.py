@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,19 @@ from rayrank.core import leases, progress as shown
 from rayrank.core.artifacts import Artifact
 from rayrank.core.errors import StorageError
 from rayrank.core.leases import Holder, leased
+from tests.buckets import Bucket
 
 ELSEWHERE = Holder("training the pointwise model", "far", 7, "2026-01-02 03:04:05 UTC", "another boot", "1", "token")
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "memory", "bucket"])
 def artifact(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Artifact]:
     if request.param == "local":
         yield Artifact(str(tmp_path), "pointwise", "key")
         return
-    root = f"memory://{uuid.uuid4().hex}"
+    root = f"{request.param}://{uuid.uuid4().hex}"
     yield Artifact(root, "pointwise", "key")
-    filesystem, path = fsspec.url_to_fs(root)
+    filesystem, path = fsspec.filesystem("memory"), fsspec.url_to_fs(root)[1]
     if filesystem.exists(path):
         filesystem.rm(path, recursive=True)
 
@@ -167,6 +169,45 @@ def test_one_thread_at_a_time_takes_over_from_a_dead_holder(artifact: Artifact) 
         list(pool.map(work, range(6)))
     assert most == 1
     assert files(artifact) == []
+
+
+def test_losing_a_bucket_to_another_process_after_a_listing_is_no_error() -> None:
+    artifact = Artifact(f"bucket://{uuid.uuid4().hex}", "pointwise", "key")
+    artifact.write_json("other.json", {})
+    assert files(artifact) == ["other.json"]
+    with ThreadPoolExecutor(1) as pool:  # a thread has listings of its own, as another process has
+        pool.submit(write, artifact, 1, ELSEWHERE).result()
+
+    assert not leases._Lease(artifact, "training")._create(1, replaced=None)
+    assert artifact.read_json("lease-1.json") == asdict(ELSEWHERE)
+
+
+def test_a_bucket_that_refuses_a_creation_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    artifact = Artifact(f"bucket://{uuid.uuid4().hex}", "pointwise", "key")
+    monkeypatch.setattr(Bucket, "conflicts", 1)
+    with leased(artifact, "training"):
+        assert files(artifact) == ["lease-1.json"]
+    Bucket.conflicts = 10
+    with pytest.raises(StorageError, match="ConditionalRequestConflict"), leased(artifact, "training"):
+        pass
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_the_time_of_a_file_on_storage_does_not_count(
+    artifact: Artifact, hours: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "STALE_S", 1000.0)
+    write(artifact, 1, ELSEWHERE)
+    shifted = time.time() + 3600 * hours
+    if artifact.is_local:
+        os.utime(artifact.path("lease-1.json"), (shifted, shifted))
+    else:
+        artifact.filesystem.store[artifact.path("lease-1.json")].modified = datetime.fromtimestamp(shifted, UTC)
+    threading.Timer(0.2, artifact.filesystem.rm_file, [artifact.path("lease-1.json")]).start()
+
+    began = time.monotonic()
+    with leased(artifact, "training"):
+        assert time.monotonic() - began >= 0.2  # the other process had to release it
 
 
 def test_a_process_that_lost_its_lease_gets_an_error_and_keeps_the_new_one(artifact: Artifact) -> None:
