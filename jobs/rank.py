@@ -41,23 +41,22 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
     first_stage = searched(config, store)
     queries = list(queries_of(arguments, first_stage).items())
     start_ray()
-    actors, cpus, gpus = actor_pool(config.resources)
-    gpus = 0.0 if arguments.backend == "onnx-int8" else gpus
+    pool = actor_pool(config.resources)
+    if arguments.backend == "onnx-int8":
+        pool = pool._replace(gpus=0.0)
     search = {"run": first_stage.url, "depth": first_stage.manifest["config"]["run"]["depth"]}
     settings = read(
-        {"model": arguments.model, "backend": arguments.backend, "search": search, "resources": {"gpus": gpus}}
+        {"model": arguments.model, "backend": arguments.backend, "search": search, "resources": {"gpus": pool.gpus}}
     )
     artifact = Artifact(store.root, "ranked", _key(settings, first_stage, queries))
     items: list[dict[str, Any]] = [
         {"name": f"run/part-{number:05d}.parquet", "queries": queries[start : start + PART_QUERIES]}
         for number, start in enumerate(range(0, len(queries), PART_QUERIES))
     ]
-    given = {"artifact": artifact, "settings": settings.model_dump(mode="json"), "threads": cpus}
+    given = {"artifact": artifact, "settings": settings.model_dump(mode="json"), "threads": pool.cpus}
     empty = 0
     with progress("rank", len(queries), "queries") as advance:
-        for facts in make_missing(
-            artifact, items, QueryRanker, given, actors=actors, cpus=cpus, gpus=gpus, label="rank"
-        ):
+        for facts in make_missing(artifact, items, QueryRanker, given, **pool._asdict(), label="rank"):
             empty += facts["num_without_results"]
             advance(facts["num_queries"])
     num_passages = _write(arguments, artifact, [item["name"] for item in items], settings.name)

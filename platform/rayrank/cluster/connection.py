@@ -11,6 +11,7 @@ from typing import Any
 from rayrank.cluster.fork_server import runtime_env
 from rayrank.core.errors import ConfigError
 from rayrank.core.progress import say
+from rayrank.core.resources_config import ResourcesConfig
 
 
 def start_ray() -> None:
@@ -77,16 +78,33 @@ def cluster_cpus() -> int:
     return max(1, sum(node_cpus()))
 
 
-def cluster_gpus() -> float:
-    """Return how many GPUs the cluster has now."""
-    import ray
-
-    return float(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
-
-
 def node_cpus() -> list[int]:
     """Return the cores of every live node that has any."""
+    return [cpus for cpus in (int(node.get("CPU", 0)) for node in _nodes({})) if cpus] or [1]
+
+
+def model_nodes(resources: ResourcesConfig) -> list[dict[str, float]]:
+    """Return the resources of every live node that may train, score and encode: those with `resources.labels`."""
+    found = _nodes(resources.label_selector())
+    if not found and (resources.train_gpus is None or not os.environ.get("RAY_ADDRESS")):
+        raise ConfigError(
+            f"resources.labels={list(resources.labels)} cannot be used: no node has these labels; start one, or if the "
+            f"cluster will start one by itself, set resources.train_gpus, train_workers and score_actors."
+        )
+    return found
+
+
+def _nodes(selector: dict[str, str]) -> list[dict[str, float]]:
     import ray
 
-    nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-    return [cpus for cpus in nodes if cpus] or [1]
+    alive = (node for node in ray.nodes() if node["Alive"])  # type: ignore[no-untyped-call]
+    return [node["Resources"] for node in alive if _has_labels(node["Labels"], selector)]
+
+
+def _has_labels(labels: dict[str, str], selector: dict[str, str]) -> bool:
+    """Return whether a node's labels satisfy a selector, as Ray decides it."""
+    for key, wanted in selector.items():
+        values = wanted.removeprefix("!").removeprefix("in(").removesuffix(")").replace(" ", "").split(",")
+        if (labels.get(key) in values) == wanted.startswith("!"):
+            return False
+    return True

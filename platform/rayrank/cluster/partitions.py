@@ -50,11 +50,11 @@ class _Actor:
 
 def make_missing(
     artifact: Artifact, items: list[dict[str, Any]], worker: type[PartitionWorker], arguments: dict[str, Any],
-    *, actors: int | None, cpus: int, gpus: float = 0, label: str,
+    *, actors: int | None, cpus: int, gpus: float = 0, label: str, labels: dict[str, str] | None = None,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Yield the facts of every item's partition, those found on storage first; only missing partitions are made.
 
-    `actors` is the size of the pool, by default one actor per core.
+    `actors` is the size of the pool, by default one actor per core; its nodes have the `labels`.
     """
     present = _present(artifact, items)
     found = [item for item in items if item["name"] in present]
@@ -66,7 +66,7 @@ def make_missing(
     if not missing:
         return
     start_ray()
-    for answer in _make(missing, worker, arguments, actors or cluster_cpus(), cpus, gpus):
+    for answer in _make(missing, worker, arguments, actors or cluster_cpus(), cpus, gpus, labels):
         facts = json.loads(answer)
         if "error" in facts:
             raise _error_class(facts["error"])(*facts["arguments"])
@@ -81,7 +81,7 @@ def make_missing(
 
 def _make(
     items: list[dict[str, Any]], worker: type[PartitionWorker], arguments: dict[str, Any], actors: int, cpus: int,
-    gpus: float,
+    gpus: float, labels: dict[str, str] | None,
 ) -> Iterator[str]:  # fmt: skip
     """Yield the facts of each item, as JSON, when an actor has made its partition."""
     # Importing Ray takes seconds, and reading settings does not need it.
@@ -94,6 +94,7 @@ def _make(
         batch_size=1,
         num_cpus=cpus,
         num_gpus=gpus,
+        label_selector=labels or None,
         compute=ray.data.ActorPoolStrategy(
             size=min(actors, len(items)),
             max_concurrent_calls_per_actor=worker.calls,

@@ -1,8 +1,21 @@
 """The settings that say how much of the cluster each stage may take."""
 
-from pydantic import Field
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 from rayrank.core.section import Section
+
+_NAME = r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
+LABEL = re.compile(rf"([A-Za-z0-9.-]+/)?{_NAME}=!?({_NAME}|in\({_NAME}(, ?{_NAME})*\))")
+
+
+def _labels(labels: tuple[str, ...]) -> tuple[str, ...]:
+    for label in labels:
+        if not LABEL.fullmatch(label):
+            raise ValueError(f"{label!r} is not KEY=VALUE, KEY=!VALUE, KEY=in(VALUE, VALUE) or KEY=!in(VALUE, VALUE)")
+    return labels
 
 
 class ResourcesConfig(Section):
@@ -33,7 +46,15 @@ class ResourcesConfig(Section):
     score_actors: int | None = Field(
         default=None, ge=1, description="if empty, one per GPU; a cluster without GPUs gets one per node"
     )
+    labels: Annotated[tuple[str, ...], AfterValidator(_labels)] = Field(
+        default=(),
+        description="KEY=VALUE labels of the nodes that train, score and encode, as in ray.io/accelerator-type=H200",
+    )
     checkpoint_steps: int = Field(
         default=500, ge=1, description="steps between checkpoints; a killed training repeats at most this many"
     )
     retries: int = Field(default=3, ge=0, description="restarts of a training after the loss of a worker")
+
+    def label_selector(self) -> dict[str, str]:
+        """Return the labels in Ray's form."""
+        return dict(label.split("=", 1) for label in self.labels)

@@ -61,12 +61,12 @@ class Dense(RunKind):
         for item in items:
             item["depth"] = depth_of(settings, config, item["split"])
         start_ray()
-        actors, cpus, gpus = actor_pool(config.resources)
-        arguments = {"artifact": run.artifact, "vectors": vectors, "index": index, "threads": cpus}
+        pool = actor_pool(config.resources)
+        arguments = {"artifact": run.artifact, "vectors": vectors, "index": index, "threads": pool.cpus}
         totals = {"num_queries": 0, "num_candidates": 0}
         with progress(run.name, sum(len(item["query_ids"]) for item in items), "queries") as advance:
             for facts in make_missing(
-                run.artifact, items, PartitionSearcher, arguments, actors=actors, cpus=cpus, gpus=gpus, label=run.name
+                run.artifact, items, PartitionSearcher, arguments, **pool._asdict(), label=run.name
             ):
                 totals = {name: total + facts[name] for name, total in totals.items()}
                 advance(facts["num_queries"])

@@ -5,14 +5,14 @@ import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from rayrank.cluster.connection import cluster_gpus, node_cpus, start_ray
+from rayrank.cluster.connection import model_nodes, start_ray
 from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
@@ -50,7 +50,7 @@ def score(run: RunInMaking) -> dict[str, Any]:
     config, candidates = run.config, run.source(run.settings.of)
     items = _items(candidates, run.splits)
     start_ray()
-    actors, cpus, gpus = actor_pool(config.resources)
+    pool = actor_pool(config.resources)
     totals, left = {"num_candidates": 0, "score_seconds": 0.0}, sum(item["count"] for item in items)
     arguments = {
         "artifact": run.artifact,
@@ -58,17 +58,15 @@ def score(run: RunInMaking) -> dict[str, Any]:
         "model": run.settings.model,
         "config": config,
         "store": run.store,
-        "threads": cpus,
+        "threads": pool.cpus,
     }
     with progress(run.name, left, "pairs") as advance:
         for item in items:
-            item["left"], left = left / actors, left - item["count"]
-        for facts in make_missing(
-            run.artifact, items, PairScorer, arguments, actors=actors, cpus=cpus, gpus=gpus, label=run.name
-        ):
+            item["left"], left = left / pool.actors, left - item["count"]
+        for facts in make_missing(run.artifact, items, PairScorer, arguments, **pool._asdict(), label=run.name):
             totals = {name: totals[name] + facts[name] for name in totals}
             advance(facts["num_candidates"])
-    return {**totals, "gpus": gpus}
+    return {**totals, "gpus": pool.gpus}
 
 
 class PairScorer(PartitionWorker):
@@ -167,12 +165,23 @@ def _whole_queries(rows: pa.Table, begins: Rows, start: int, count: int) -> pa.T
     return rows.slice(begins[first], begins[last] - begins[first])
 
 
-def actor_pool(resources: ResourcesConfig) -> tuple[int, int, float]:
-    """Return the number of actors, and the cores and GPUs of each."""
-    num_gpus = cluster_gpus()
+class ActorPool(NamedTuple):
+    """The actors that hold a model, as `make_missing` takes them: their number, and what each needs."""
+
+    actors: int
+    cpus: int
+    gpus: float
+    labels: dict[str, str]
+    """The labels of their nodes."""
+
+
+def actor_pool(resources: ResourcesConfig) -> ActorPool:
+    """Return the actors of a model, by default one per GPU of the nodes that may run it, else one per node."""
+    nodes = model_nodes(resources)
+    num_gpus, cores = sum(node.get("GPU", 0) for node in nodes), [int(node.get("CPU", 0)) for node in nodes]
     gpus = resources.train_gpus if resources.train_gpus is not None else min(1.0, num_gpus)
-    nodes = node_cpus()
     if gpus:
-        return resources.score_actors or max(1, int(num_gpus)), 1, gpus
-    actors = resources.score_actors or len(nodes)
-    return actors, max(1, min(max(nodes), sum(nodes) // actors)), 0.0
+        return ActorPool(resources.score_actors or max(1, int(num_gpus)), 1, gpus, resources.label_selector())
+    actors = resources.score_actors or max(1, len(list(filter(None, cores))))
+    cpus = max(1, min(max(cores, default=1), sum(cores) // actors))
+    return ActorPool(actors, cpus, 0.0, resources.label_selector())

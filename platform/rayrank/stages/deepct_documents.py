@@ -46,12 +46,12 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     store.require("train_deepct", config)
     items = _items(corpus)
     start_ray()
-    actors, cpus, gpus = actor_pool(config.resources)
-    arguments = {"artifact": artifact, "config": config, "store": store, "threads": cpus}
+    pool = actor_pool(config.resources)
+    arguments = {"artifact": artifact, "config": config, "store": store, "threads": pool.cpus}
     totals = dict.fromkeys(COUNTS, 0)
     with progress("deepct_documents", sum(item["count"] for item in items), "passages") as advance:
         for facts in make_missing(
-            artifact, items, DocumentWriter, arguments, actors=actors, cpus=cpus, gpus=gpus, label="deepct_documents"
+            artifact, items, DocumentWriter, arguments, **pool._asdict(), label="deepct_documents"
         ):
             totals = {name: totals[name] + facts[name] for name in COUNTS}
             advance(facts["num_passages"])
@@ -60,7 +60,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
         "num_passages": totals["num_passages"],
         "num_empty": totals["num_empty"],
         "mean_term_frequency": totals["num_terms"] / max(1, totals["num_words"]),
-        "gpus": gpus,
+        "gpus": pool.gpus,
     }
     return store.finish(artifact, config, started, facts)
 

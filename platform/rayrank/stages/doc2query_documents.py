@@ -41,13 +41,11 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     store.require("train_doc2query", config)
     items = _items(corpus)
     start_ray()
-    actors, cpus, gpus = actor_pool(config.resources)
-    arguments = {"artifact": artifact, "config": config, "store": store, "threads": cpus}
+    pool = actor_pool(config.resources)
+    arguments = {"artifact": artifact, "config": config, "store": store, "threads": pool.cpus}
     totals, examples = {"num_passages": 0, "num_queries_written": 0, "write_seconds": 0.0}, list[str]()
     with progress(STAGE, corpus.manifest["num_passages"], "passages") as advance:
-        for facts in make_missing(
-            artifact, items, QueryAppender, arguments, actors=actors, cpus=cpus, gpus=gpus, label=STAGE
-        ):
+        for facts in make_missing(artifact, items, QueryAppender, arguments, **pool._asdict(), label=STAGE):
             totals = {name: totals[name] + facts[name] for name in totals}
             examples += facts["examples"]
             advance(facts["num_passages"])
@@ -58,7 +56,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
         {
             "shards": [item["name"] for item in items],
             **totals,
-            "gpus": gpus,
+            "gpus": pool.gpus,
             "findings": sorted(examples)[:NUM_EXAMPLES],
         },
     )

@@ -41,19 +41,17 @@ def embed(stage: str, model: str | None, config: PipelineConfig, store: Store) -
     save_tokenizer(load_tokenizer(config.dense.encoder, "dense.encoder"), artifact)
     items = _items(corpus, config.dense.partition_texts)
     start_ray()
-    actors, cpus, gpus = actor_pool(config.resources)
-    arguments = {"artifact": artifact, "model": model, "config": config, "store": store, "threads": cpus}
+    pool = actor_pool(config.resources)
+    arguments = {"artifact": artifact, "model": model, "config": config, "store": store, "threads": pool.cpus}
     totals = {"num_texts": 0, "embed_seconds": 0.0}
     with progress(stage, sum(item["count"] for item in items), "texts") as advance:
-        for facts in make_missing(
-            artifact, items, TextEmbedder, arguments, actors=actors, cpus=cpus, gpus=gpus, label=stage
-        ):
+        for facts in make_missing(artifact, items, TextEmbedder, arguments, **pool._asdict(), label=stage):
             totals = {name: totals[name] + facts[name] for name in totals}
             advance(facts["num_texts"])
     shards = [item["name"] for item in items if item["kind"] == "passages"]
     facts = {
         **totals,
-        "gpus": gpus,
+        "gpus": pool.gpus,
         "shards": shards,
         "num_passages": corpus.manifest["num_passages"],
         "dimension": read_vectors(artifact, shards[0])[1].shape[1],

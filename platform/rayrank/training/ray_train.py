@@ -19,6 +19,7 @@ import ray.train.torch
 from ray.util.queue import Empty, Queue
 from torch import Tensor
 
+from rayrank.cluster.connection import model_nodes
 from rayrank.core import errors
 from rayrank.core.artifacts import Artifact
 from rayrank.core.config import PhaseConfig, ResourcesConfig, TrainingConfig
@@ -164,12 +165,12 @@ class TrainingSize(NamedTuple):
 
 def training_size(resources: ResourcesConfig) -> TrainingSize:
     """Return the workers of a training: one per GPU if the cluster has any, else one with a node's cores."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    nodes = model_nodes(resources)
     num_gpus = sum(node.get("GPU", 0) for node in nodes)
     gpus = resources.train_gpus if resources.train_gpus is not None else min(1.0, num_gpus)
     workers = resources.train_workers or (max(1, int(num_gpus)) if gpus else 1)
     cores = [int(node.get("CPU", 0)) for node in nodes]
-    cpus = resources.train_cpus or (1 if gpus else max(1, min(max(cores), sum(cores) // workers)))
+    cpus = resources.train_cpus or (1 if gpus else max(1, min(max(cores, default=1), sum(cores) // workers)))
     room = [min(node.get("CPU", 0) // cpus, node.get("GPU", 0) / gpus if gpus else workers) for node in nodes]
     return TrainingSize(workers, cpus, gpus, sum(map(int, room)))
 
@@ -180,7 +181,12 @@ def scale(resources: ResourcesConfig) -> ray.train.ScalingConfig:
     if room < workers:
         _report_no_room(workers, cpus, gpus)
     size = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
-    return ray.train.ScalingConfig(num_workers=workers, use_gpu=gpus > 0, resources_per_worker=size)
+    return ray.train.ScalingConfig(
+        num_workers=workers,
+        use_gpu=gpus > 0,
+        resources_per_worker=size,
+        label_selector=resources.label_selector() or None,
+    )
 
 
 def _report_no_room(workers: int, cpus: int, gpus: float) -> None:

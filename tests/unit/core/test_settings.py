@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import build
 from rayrank.core.presets import PRESETS
 from rayrank.jobs.entry import parser
@@ -27,6 +28,15 @@ def test_a_setting_is_printed_with_its_description() -> None:
     (threshold,) = (line for line in shown if line.strip().startswith("threshold:"))
     description = "candidates with a higher probability are left out; 1 keeps all"
     assert threshold.split(maxsplit=2) == ["threshold:", "0.7", f"# {description}"]
+
+
+def test_labels_of_nodes_are_given_as_ray_writes_selectors() -> None:
+    labels = build("demo", assignments=["resources.labels=[ray.io/accelerator-type=H200, 'pool=!in(spot, test)']"])
+    assert labels.resources.label_selector() == {"ray.io/accelerator-type": "H200", "pool": "!in(spot, test)"}
+
+    for wrong in ("H200", "=H200", "gpu=", "gpu=a b", "gpu=!!a"):
+        with pytest.raises(ConfigError, match=rf"resources\.labels=.* '{wrong}' is not KEY=VALUE"):
+            build("demo", assignments=[f"resources.labels=['{wrong}']"])
 
 
 def test_the_suggested_next_commands_have_the_settings_of_the_pipeline() -> None:
