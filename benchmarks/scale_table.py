@@ -100,7 +100,7 @@ def _extrapolated(fitted: list[Growth]) -> list[str]:
     return [
         *lines,
         "",
-        f"The bottleneck is **{slowest.stage}** with {slowest.core_hours / hours:.0%} of the core hours.",
+        f"Of these stages **{slowest.stage}** is the slowest, with {slowest.core_hours / hours:.0%} of the core hours.",
     ]
 
 
@@ -112,7 +112,7 @@ def _plot(by_stage: dict[str, list[dict[str, Any]]], file: Path) -> None:
         (axes[0], "cpu_seconds", "CPU seconds", 1),
         (axes[1], "peak_mb", "peak memory, GB", 1e3),
     ):
-        for marker, (stage, rows) in zip("osD^vP", by_stage.items(), strict=True):
+        for marker, (stage, rows) in zip("osD^vP", by_stage.items(), strict=False):
             sizes, values = [row["passages"] for row in rows], [row[name] / scale for row in rows]
             axis.plot(sizes, values, marker=marker, label=stage)
         axis.set(xscale="log", xlabel="passages in the corpus", ylabel=label)

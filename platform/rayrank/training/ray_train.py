@@ -181,7 +181,7 @@ def scale(resources: ResourcesConfig) -> ray.train.ScalingConfig:
     if room < workers:
         _report_no_room(workers, cpus, gpus)
     size = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
-    return ray.train.ScalingConfig(
+    return ray.train.ScalingConfig(  # type: ignore[call-arg]  # mypy sees the class of Ray Train's first version
         num_workers=workers,
         use_gpu=gpus > 0,
         resources_per_worker=size,
