@@ -40,11 +40,12 @@ def with_fused_scores(
 
 def _of_run(feature: Feature, ids: pa.Table, config: PipelineConfig, store: Store) -> list[float | None]:
     """Return a run's score of each pair, None for a pair that the run does not have."""
-    wanted, scores = pc.unique(ids["query_id"]), {}
+    wanted = pc.unique(ids["query_id"])
+    scores: dict[tuple[str, str], float] = {}
     for table in read_run(store.require(flow.run_node(feature.name, config), config), "dev"):
         rows = table.filter(pc.is_in(table["query_id"], value_set=wanted)).to_pydict()
         scores |= dict(zip(zip(rows["query_id"], rows["passage_id"], strict=True), rows["score"], strict=True))
-    return [scores.get(tuple(row.values())) for row in ids.to_pylist()]
+    return [scores.get((row["query_id"], row["passage_id"])) for row in ids.to_pylist()]
 
 
 def _of_field(feature: Feature, ids: pa.Table, config: PipelineConfig, store: Store) -> list[float | None]:
