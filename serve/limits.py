@@ -44,7 +44,8 @@ def charge(unit: Unit, count: int) -> None:
     if client and (wait := client.take(unit, count)):
         seconds = math.ceil(wait)
         limit = getattr(client.key, unit)
-        message = f"This API key may send {limit:,} {unit} a minute: send the request again in {seconds} s."
+        what = unit if limit > 1 else unit.removesuffix("s")
+        message = f"This API key may send {limit:,} {what} a minute: send the request again in {seconds} s."
         raise Problem("overloaded", message, headers={"Retry-After": str(seconds)})
 
 
