@@ -6,7 +6,9 @@ seeds of one, are a teacher together: their scores are averaged. How the student
 
   --set listwise.teacher_loss=margin_mse --set listwise.teacher_weight=0.8 --set listwise.temperature=2
 
-Settings of the student with the teacher alone may name the run `teacher`: --student-set noise.run=teacher
+Settings of the student with the teacher alone may name the run `teacher`:
+
+  --student-set noise.run=teacher --student-set pointwise.teacher=teacher
 """
 
 from typing import Any

@@ -120,6 +120,14 @@ def test_the_scores_of_teachers_are_a_run_of_the_students_training_and_held_out_
         assert sorted(table["score"].to_pylist()[:3]) == scores
 
 
+def test_one_teacher_may_teach_the_pointwise_phase_too_but_an_average_has_no_probabilities() -> None:
+    options = {"seeds": 1, "parallel": 1, "teacher": [DEMO_ENCODER], "teacher_set": []}
+    asked = {"student_set": ["pointwise.teacher=teacher"]}
+    distil.check(Namespace(**options, **asked, teacher_seeds=1), build("demo"))
+    with pytest.raises(ConfigError, match=r"pointwise\.teacher=teacher cannot be used: its scores are no logits"):
+        distil.check(Namespace(**options, **asked, teacher_seeds=2), build("demo"))
+
+
 SECONDS = {"pretrain": 1.0, "pointwise": 20.0, "listwise": 300.0}
 
 
