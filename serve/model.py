@@ -176,9 +176,7 @@ class ServedModel:
         waited += tokenised - began
         scored = await self._batcher(inputs.pairs, inputs.lengths, deadline, priority, waited)
         best = inputs.parts.best(scored.scores)
-        windows: dict[int, tuple[int, int]] = {}
-        if self.reader.in_windows:
-            windows = await self.reader.spans(ask, inputs.parts, best)
+        windows = await self.reader.spans(ask, inputs.parts, best) if self.reader.in_windows else {}
         logits = [None if part is None else scored.scores[part] for part in best]
         probabilities = self._probabilities(logits)
         ranking = rank(ask, logits, self._weight(ask), self._exported.fusion)
