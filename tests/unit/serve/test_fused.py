@@ -97,7 +97,7 @@ class Served(ServedModel):
 def url(folder: Path) -> Iterator[str]:
     config = ServeConfig.model_validate({"name": "tiny", "model": str(folder)})
     model = Served(config)
-    yield from served(model, config)  # type: ignore[arg-type]
+    yield from served({"tiny": model}, config)  # type: ignore[dict-item]
     asyncio.run(model.close())
 
 
