@@ -28,12 +28,11 @@ class Growth(NamedTuple):
     exponent: float
     """Of the CPU seconds, if passages, queries and rows grow together; 1 is linear."""
     core_hours: float
-    memory_gb: float
     stored_gb: float
 
 
 def growth(stage: str, rows: list[dict[str, Any]]) -> Growth:
-    """Fit the CPU seconds of a unit to a power of the number of passages, and memory and storage to a line."""
+    """Fit the CPU seconds of a unit to a power of the number of passages, and take storage as linear."""
     passages, units, seconds = (
         np.array([row[name] for row in rows], float) for name in ("passages", "units", "cpu_seconds")
     )
@@ -42,14 +41,7 @@ def growth(stage: str, rows: list[dict[str, Any]]) -> Growth:
     each = seconds[-1] / units[-1] * (PASSAGES / passages[-1]) ** max(0.0, power)
     amount = UNITS[stage][1]
 
-    def line(name: str) -> float:
-        values = np.array([row[name] for row in rows])
-        slope = max(0.0, float(np.polyfit(units, values, 1)[0])) if len(rows) > 1 else 0.0
-        return float(values[-1] + slope * (amount - units[-1])) / 1e3
-
-    # The same number of pairs is put together for every corpus.
-    memory = rows[-1]["peak_mb"] / 1e3 if stage == "batches" else line("peak_mb")
-    return Growth(stage, 1 + power, each * amount / 3600, memory, line("stored_mb"))
+    return Growth(stage, 1 + power, each * amount / 3600, rows[-1]["stored_mb"] / units[-1] * amount / 1e3)
 
 
 def report(found: list[dict[str, Any]], folder: Path) -> None:
@@ -88,14 +80,12 @@ def _measured(found: list[dict[str, Any]]) -> list[str]:
 
 def _extrapolated(fitted: list[Growth]) -> list[str]:
     lines = [
-        "| stage | growth exponent of the time | core hours | peak memory, GB | stored, GB |",
-        "|---|---:|---:|---:|---:|",
+        "| stage | growth exponent of the time | core hours | stored, GB |",
+        "|---|---:|---:|---:|",
     ]
     for each in fitted:
         stored = f"{each.stored_gb:,.1f}" if each.stored_gb else ""
-        lines.append(
-            f"| {each.stage} | {each.exponent:.2f} | {each.core_hours:,.1f} | {each.memory_gb:,.1f} | {stored} |"
-        )
+        lines.append(f"| {each.stage} | {each.exponent:.2f} | {each.core_hours:,.1f} | {stored} |")
     slowest, hours = max(fitted, key=lambda each: each.core_hours), sum(each.core_hours for each in fitted)
     return [
         *lines,
@@ -118,6 +108,6 @@ def _plot(by_stage: dict[str, list[dict[str, Any]]], file: Path) -> None:
         axis.set(xscale="log", xlabel="passages in the corpus", ylabel=label)
         axis.grid(alpha=0.3)
     axes[0].set_yscale("log")
-    axes[1].set_ylim(bottom=0)
+    axes[1].set_ylim(0, 1.1 * axes[1].get_ylim()[1])
     axes[0].legend()
     figure.savefig(file, dpi=120)
