@@ -1,5 +1,4 @@
-"""A cluster of two nodes, as processes of this machine: what is checked before a job, where work by models runs, and
-what a sweep survives.
+"""A cluster of two nodes, as processes of this machine: what is checked before a job, and what a sweep survives.
 
 `memory://` stands for a path that every node has alone. One process runs all of SCRIPT, because a cluster takes long to
 start.
@@ -16,28 +15,22 @@ pytestmark = pytest.mark.slow
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-import pyarrow as pa
 import ray
 from ray.cluster_utils import Cluster
-from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 cluster = Cluster()
 cluster.add_node(num_cpus=1, object_store_memory=10**8, include_dashboard=False)
-second = cluster.add_node(num_cpus=1, object_store_memory=10**8, labels={"gpu": "big"})
+second = cluster.add_node(num_cpus=1, object_store_memory=10**8)
 os.environ["RAY_ADDRESS"] = cluster.address
 storage = sys.argv[1]
 
 from rayrank.cluster.every_node import check_shared
-from rayrank.cluster.partitions import PartitionWorker, make_missing
 from rayrank.core.artifacts import Artifact
-from rayrank.core.config import ResourcesConfig
-from rayrank.core.errors import ConfigError, StorageError
+from rayrank.core.errors import StorageError
 from rayrank.core.overrides import build
 from rayrank.jobs import doctor
 from rayrank.jobs.entry import parser
-from rayrank.runs.scoring import actor_pool
-from rayrank.training.ray_train import scale
 from rayrank.tune.execution import _tune
 from rayrank.tune.halving import SharedRungs
 from rayrank.tune.search import StudySearch
@@ -59,32 +52,6 @@ try:
     check_shared("memory://alone")
 except StorageError as error:
     print(error)
-print("==")
-
-class Where(PartitionWorker):
-    def make(self, item):
-        Artifact(storage, "where", "pool").write_table(item["name"], pa.table({"a": [0]}))
-        return {"node": ray.get_runtime_context().get_node_id()}
-
-def train():
-    Path(storage, "trained").write_text(ray.get_runtime_context().get_node_id())
-
-for label in ("gpu=big", "gpu=!big", "gpu=in(big, small)"):
-    resources = ResourcesConfig(labels=[label], train_cpus=1)
-    items = [{"name": f"{label}/{number}.parquet"} for number in range(2)]
-    pool = actor_pool(resources)
-    made = list(make_missing(Artifact(storage, "where", "pool"), items, Where, {}, **pool._asdict(), label=label))
-    print("scores on:", label, pool.actors, {"second" if each["node"] == second.node_id else "first" for each in made})
-run = ray.train.RunConfig(name="where", storage_path=storage)
-scaling = scale(ResourcesConfig(labels=["gpu=big"], train_cpus=1))
-DataParallelTrainer(train, scaling_config=scaling, run_config=run).fit()
-trained = Path(storage, "trained").read_text()
-print("trains on:", scaling.num_workers, "second" if trained == second.node_id else "first")
-try:
-    actor_pool(ResourcesConfig(labels=["gpu=huge"]))
-except ConfigError as error:
-    print("refused:", error)
-print("room:", actor_pool(ResourcesConfig(labels=["gpu=huge"], train_gpus=1, score_actors=2)))
 print("==")
 
 folder, space = Artifact(storage, "sweeps", "halved"), open_space("default", build("demo"))
@@ -154,26 +121,11 @@ def test_storage_that_only_one_node_sees_is_found_before_a_job_runs(told: list[s
     assert len(refused.splitlines()) == 1
 
 
-def test_models_score_and_train_on_the_nodes_with_the_labels_of_the_settings(told: list[str]) -> None:
-    assert said(told[4], "scores on: ") == [
-        "gpu=big 1 {'second'}",
-        "gpu=!big 1 {'first'}",
-        "gpu=in(big, small) 1 {'second'}",
-    ]
-    assert said(told[4], "trains on: ") == ["1 second"]
-
-
-def test_labels_that_no_node_has_are_refused_unless_the_cluster_is_told_what_to_start(told: list[str]) -> None:
-    (refused,) = said(told[4], "refused: ")
-    assert refused.startswith("resources.labels=['gpu=huge'] cannot be used: no node has these labels; start one, or")
-    assert said(told[4], "room: ") == ["ActorPool(actors=2, cpus=1, gpus=1.0, labels={'gpu': 'huge'})"]
-
-
 def test_early_stopping_survives_the_loss_of_its_node_with_all_measurements(told: list[str]) -> None:
-    assert said(told[5], "goes on: ") == ["False", "False True"]
+    assert said(told[4], "goes on: ") == ["False", "False True"]
 
 
 def test_a_trial_whose_process_is_lost_is_repeated_as_often_as_a_training(told: list[str]) -> None:
-    once, always = said(told[6], "trial: ")
+    once, always = said(told[5], "trial: ")
     assert once == "finished 0.5 "
     assert always.startswith("failed None The trial's own process died")
