@@ -1,7 +1,6 @@
 """The HTTP application around a model: the routes of every supported API, the web pages, and errors for other paths."""
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
@@ -47,21 +46,14 @@ def create_api(
 
     API keys are read here, in the process that checks them, and `given` ones are added; each of `num_ingresses`
     processes grants its share of their limits."""
-    metrics = Metrics()
-    telemetry = Telemetry(config.http.otlp, metrics) if config.http.otlp else None
-
-    @asynccontextmanager
-    async def lifespan(api: FastAPI) -> AsyncIterator[None]:
-        yield
-        if telemetry:
-            telemetry.close()
-
     api = FastAPI(
         title="rayrank", description="Re-ranks passages for a query, through the APIs of other rerank servers.",
-        lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url="/openapi.json" if config.http.docs else None,
+        docs_url=None, redoc_url=None, openapi_url="/openapi.json" if config.http.docs else None,
     )  # fmt: skip
     for status in (404, 405):
         api.add_exception_handler(status, _unrouted)
+    metrics = Metrics()
+    api.state.telemetry = Telemetry(config.http.otlp, metrics) if config.http.otlp else None
     room = BodyRoom(config.limits.waiting_bytes)
     api.state.service = Service(backends, config, ApiKeys(config, given, num_ingresses), metrics, room)
     for router in ROUTERS:
@@ -73,9 +65,15 @@ def create_api(
             expose_headers=["*"],
         )  # fmt: skip
     # The one that is added last sees a request first.
-    api.add_middleware(Access, metrics=metrics, telemetry=telemetry)
+    api.add_middleware(Access, metrics=metrics, telemetry=api.state.telemetry)
     write_log(config.http.access_log)
     return api
+
+
+def close(api: FastAPI) -> None:
+    """Send the traces and counters that are left of an application which gets no requests any more."""
+    if api.state.telemetry:
+        api.state.telemetry.close()
 
 
 async def _unrouted(request: Request, error: Exception) -> Response:

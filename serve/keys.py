@@ -56,6 +56,10 @@ class Allowance:
         self._left -= count
         return 0.0
 
+    def give_back(self, count: int) -> None:
+        """Return units that were taken but not used."""
+        self._left += count
+
 
 class Client:
     """The holder of a key, and what is left of its limits in one ingress replica."""
@@ -69,6 +73,11 @@ class Client:
     def take(self, unit: Unit, count: int) -> float:
         """Take requests or passages and return 0, or return the seconds until they can be taken."""
         return self._left[unit].take(count) if unit in self._left else 0.0
+
+    def give_back(self, unit: Unit, count: int) -> None:
+        """Return requests or passages that were taken but not used."""
+        if unit in self._left:
+            self._left[unit].give_back(count)
 
 
 class ApiKeys:

@@ -13,7 +13,7 @@ from fastapi import Request
 from rayrank.serve.access import facts
 from rayrank.serve.keys import ApiKeys, Unit
 from rayrank.serve.protocols.problems import Problem
-from rayrank.serve.records import Overloaded
+from rayrank.serve.records import Overloaded, Unready
 
 BODY_SECONDS = 30.0
 """Seconds in which a body has to arrive; a slower client gets HTTP 408."""
@@ -36,6 +36,18 @@ def check_key(request: Request, keys: ApiKeys) -> None:
     if client is None:
         message = "The API key is missing or wrong: send the header 'Authorization: Bearer KEY'."
         raise Problem("unauthorised", message, headers={"WWW-Authenticate": "Bearer"})
+
+
+@contextmanager
+def charged(num_passages: int) -> Iterator[None]:
+    """Take passages as `charge` does, and give them back if no model takes them."""
+    charge("passages", num_passages)
+    try:
+        yield
+    except (Overloaded, Unready):
+        if client := facts().client:
+            client.give_back("passages", num_passages)
+        raise
 
 
 def charge(unit: Unit, count: int) -> None:

@@ -31,7 +31,8 @@ def rank(ask: Ask, logits: Sequence[float | None], weight: float, fusion: Fusion
     for name in [feature.name for feature in fusion.features if feature.name != fusion.model]:
         given[name] = np.array([_value(ask, place, name, fusion.first_stage) for place in scored])
     if missing := [name for name, values in given.items() if np.isnan(values).all()]:
-        return plain._replace(warnings=[_not_fused(missing, fusion)])
+        # A request of an API without fields can bring none, so it is not warned.
+        return plain._replace(warnings=[] if ask.fields is None else [_not_fused(missing, fusion)])
     fused = dict(zip(scored, fused_scores(fusion, given).tolist(), strict=True))
     return Ranking(sorted(fused, key=lambda place: -fused[place]), fused, [])
 
@@ -50,9 +51,7 @@ def _not_fused(missing: Sequence[str], fusion: Fusion) -> str:
         f"{name} (fields.{name} or first_stage_scores)" if name == fusion.first_stage else f"fields.{name}"
         for name in missing
     ]
-    return (
-        f"fusion: no document has {', '.join(ways)}, so the model's scores are not fused with what was learned on dev."
-    )
+    return f"fusion: no document has {', '.join(ways)}, so documents are ranked without the model's fusion."
 
 
 def ranked(logits: Sequence[float | None], first_stage: Sequence[float] | None, weight: float) -> list[int]:

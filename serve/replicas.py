@@ -136,7 +136,7 @@ class Api:
 
     async def reconfigure(self, settings: dict[str, Any]) -> None:
         """Replace the HTTP application by one with these settings and digests of keys, unless it has them already."""
-        from rayrank.serve.api import create_api
+        from rayrank.serve.api import close, create_api
 
         # Serve also calls this when only the rank of the replica has changed.
         if settings == self._settings:
@@ -146,13 +146,23 @@ class Api:
             name: Remote(self._further.get(name, self._ranker), self._search, name, each.scaling.patience_s)
             for name, each in config.each().items()
         }
+        old = self._gate.app
         self._gate.app, self._settings = create_api(backends, config, **settings["for_keys"]), settings
+        if old:
+            await asyncio.to_thread(close, old)
         self._watching = self._watching or asyncio.create_task(self._gate.watch())
 
     async def figures(self) -> Figures:
         """Return the metrics of this replica, for the one that answers a scrape."""
         figures: Figures = self._gate.app.state.service.metrics.figures()
         return figures
+
+    def __del__(self) -> None:
+        # Serve calls this when it ends the replica.
+        from rayrank.serve.api import close
+
+        if self._gate.app:
+            close(self._gate.app)
 
     def __serve_build_asgi_app__(self) -> Any:
         async def forward(scope: Scope, receive: Channel, send: Channel) -> None:

@@ -71,7 +71,7 @@ class DocumentsRequest(FirstStageFields):
         """Return the request to the model."""
         ask = self.ask(self.query, self.texts(), "documents", self.max_tokens_per_doc)
         fields = [{} if isinstance(each, str) else each.values() for each in self.documents]
-        return replace(ask, fields=fields) if any(fields) else ask
+        return replace(ask, fields=fields)
 
     def texts(self) -> list[str]:
         """Return the text that the model reads of each document."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rayrank.serve.limits import charge
+from rayrank.serve.limits import charged
 from rayrank.serve.protocols.route import Service
 from rayrank.serve.records import Answer, Ask
 
@@ -34,8 +34,6 @@ async def score_pairs(
     query_type: str | None = None, deadline_ms: float | None = None, model: str | None = None,
 ) -> Scored:  # fmt: skip
     """Return the scores of pairs of a query and a passage."""
-    # All at once, so that a limit does not refuse the last ones when the others are scored.
-    charge("passages", len(passages))
     rows: dict[str, list[int]] = {}
     for row, query in enumerate(queries):
         rows.setdefault(query, []).append(row)
@@ -43,7 +41,10 @@ async def score_pairs(
         Ask(query, [passages[row] for row in own], query_type, deadline_ms=deadline_ms, model=model)
         for query, own in rows.items()
     ]
-    answers = await _all(asks, service)
+    service.backend(model)  # a wrong name is refused before anything is charged
+    # All at once, so that a limit does not refuse the last ones when the others are scored.
+    with charged(len(passages)):
+        answers = await _all(asks, service)
     parts = list(zip(answers, rows.values(), strict=True))
     found = Scored(
         [None] * len(queries), [None] * len(queries),

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from rayrank.serve.access import facts
 from rayrank.serve.config import ServeConfig
 from rayrank.serve.keys import ApiKeys
-from rayrank.serve.limits import BodyRoom, charge, check_key, check_lists, read_json
+from rayrank.serve.limits import BodyRoom, charge, charged, check_key, check_lists, read_json
 from rayrank.serve.metrics import Metrics
 from rayrank.serve.protocols.problems import ErrorBody, Problem, problem_of
 from rayrank.serve.records import Answer, Ask, Backend, TimedOut
@@ -62,24 +62,16 @@ class Service:
         found = next(iter(self.backends.values()))
         if name and len(self.backends) > 1:
             if name not in self.backends:
-                raise self.no_model(name, self.names())
+                raise no_model(name, list(self.backends))
             found = self.backends[name]
         facts().model = found.name
         return found
 
-    def names(self) -> list[str]:
-        """Return the names of the models."""
-        return list(self.backends)
-
-    def no_model(self, name: str, known: Sequence[str]) -> Problem:
-        """Return the refusal of a name that no model has."""
-        message = f"There is no model {name[:MAX_NAME]}: this server has {', '.join(known)}."
-        return Problem("no_model", message, "model")
-
     async def rerank(self, ask: Ask) -> Answer:
         """Return the model's answer, and count it in the metrics; the passages count for the client's limit."""
-        charge("passages", len(ask.passages))
-        return await self.answer(ask)
+        self.backend(ask.model)  # a wrong name is refused before anything is charged
+        with charged(len(ask.passages)):
+            return await self.answer(ask)
 
     async def answer(self, ask: Ask) -> Answer:
         """Return the model's answer, and count it in the metrics."""
@@ -88,6 +80,12 @@ class Service:
         facts().model, facts().timing = answer.model, answer.timing
         facts().num_documents += len(ask.passages)
         return answer
+
+
+def no_model(name: str, known: Sequence[str]) -> Problem:
+    """Return the refusal of a name that no model has."""
+    message = f"There is no model {name[:MAX_NAME]}: this server has {', '.join(known)}."
+    return Problem("no_model", message, "model")
 
 
 async def _service(request: Request) -> Service:

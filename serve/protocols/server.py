@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from rayrank.serve.protocols.inputs import LABEL
 from rayrank.serve.protocols.problems import DetailError
-from rayrank.serve.protocols.route import Service, Serving, documented, guarded
+from rayrank.serve.protocols.route import Service, Serving, documented, guarded, no_model
 from rayrank.serve.records import Backend, Info, Overloaded, Unready
 
 
@@ -134,12 +134,13 @@ async def _check_ready(backend: Backend) -> None:
 @router.get("/info", tags=["Server"])
 async def info(service: Serving, model: str | None = None) -> InfoAnswer:
     """Describe the first model, or the one that is named."""
-    facts, config = asdict(await service.backend(model).info()), service.config
+    backend, config = service.backend(model), service.config
+    facts, own = asdict(await backend.info()), config.each().get(backend.name, config)
     return InfoAnswer(
-        models=service.names() if len(service.backends) > 1 else [facts["model"]],
+        models=list(service.backends) if len(service.backends) > 1 else [facts["model"]],
         model_id=facts.pop("model"), max_input_length=facts.pop("length"), model_dtype=facts.pop("dtype"),
         max_batch_tokens=facts.pop("batch_tokens"), tokenization_workers=facts.pop("tokenisers"),
-        max_concurrent_requests=config.scaling.queued, max_client_batch_size=config.limits.documents,
+        max_concurrent_requests=own.scaling.queued, max_client_batch_size=config.limits.documents,
         search=bool(config.search.run), explain=config.http.explain, docs=config.http.docs,
         **facts,
     )  # fmt: skip
@@ -163,7 +164,7 @@ async def model(name: str, service: Serving) -> Model:
     """Describe the model of this name in the format of OpenAI's API."""
     facts = await service.backend(name).info()
     if name != facts.model:
-        raise service.no_model(name, [facts.model])
+        raise no_model(name, [facts.model])
     return Model(**_model(facts))
 
 

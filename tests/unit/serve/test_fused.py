@@ -145,8 +145,8 @@ def test_without_the_features_documents_are_ranked_as_without_a_fusion_and_a_war
     assert not any("fused_score" in each for each in answer["results"])
     assert "ranked_by" not in answer["meta"]
     assert answer["meta"]["warnings"] == [
-        "fusion: no document has bm25 (fields.bm25 or first_stage_scores), fields.recency, so the model's scores are "
-        "not fused with what was learned on dev."
+        "fusion: no document has bm25 (fields.bm25 or first_stage_scores), fields.recency, so documents "
+        "are ranked without the model's fusion."
     ]
     info = requests.get(f"{url}/info", timeout=60).json()
     assert list(info["fusion"]["features"]) == ["drbert", "bm25", "recency"]

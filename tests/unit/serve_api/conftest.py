@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from rayrank.serve.api import create_api
+from rayrank.serve.api import close, create_api
 from rayrank.serve.config import ServeConfig
 from rayrank.serve.records import Answer, Ask, Figures, Hit, Info, Load, Overloaded, Piece, Timing, Unready
 
@@ -95,7 +95,8 @@ def served(backends: Mapping[str, WordScorer], config: ServeConfig) -> Iterator[
     # asyncio sets TCP_NODELAY only if the socket names its protocol; without it, each answer takes 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create_api(backends, config), log_level="warning"))
+    api = create_api(backends, config)
+    server = uvicorn.Server(uvicorn.Config(api, log_level="warning"))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
     thread.start()
     while not server.started:
@@ -103,6 +104,7 @@ def served(backends: Mapping[str, WordScorer], config: ServeConfig) -> Iterator[
     yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     server.should_exit = True
     thread.join(10)
+    close(api)
 
 
 @pytest.fixture(scope="session")

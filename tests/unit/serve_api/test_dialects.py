@@ -64,7 +64,7 @@ def test_numbers_and_dates_among_the_fields_of_a_document_reach_the_model(api: s
         post(f"{api}{route}", {"query": QUERY, "documents": documents})
         assert scorer.asks[-1].fields == [{"price": 3.0, "on": 2.0}, {"price": 1.5}, {}]
     post(f"{api}/v1/rerank", {"query": QUERY, "documents": TEXTS})
-    assert scorer.asks[-1].fields is None
+    assert scorer.asks[-1].fields == [{}, {}, {}]
 
 
 def test_documents_with_fields_are_returned_with_their_ids(api: str) -> None:

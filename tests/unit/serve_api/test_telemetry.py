@@ -96,7 +96,10 @@ def test_the_counters_of_metrics_arrive_too(collector: Collector, start: Callabl
     assert collector.counts()["rayrank_requests"] == 3
 
 
-def test_a_collector_that_is_not_there_delays_no_request(start: Callable[..., str]) -> None:
+def test_a_collector_that_is_not_there_delays_no_request(
+    start: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     url = start(ServeConfig(name="words", http=HttpConfig(otlp="http://127.0.0.1:1")))
     answer = requests.post(f"{url}/v1/rerank", json={"query": "a", "documents": ["a"]}, timeout=10)
     assert answer.status_code == 200
