@@ -210,8 +210,10 @@ class ConfigFile:
             )
         (self._app,), self._options = found, content.get("http_options") or {}
         arguments = self._app["args"]
-        first, further = str(arguments.get("name") or Path(arguments["model"]).name), arguments.get("models") or {}
-        self._names = [first, *map(str, further)]
+        first = str(arguments.get("name") or Path(arguments["model"]).name)
+        # YAML reads a name such as 2024 as a number.
+        self._models = {str(name): entry for name, entry in (arguments.get("models") or {}).items()}
+        self._names = [first, *self._models]
         chosen = _chosen(str(path), replaced, self._names)
         self._further = "" if chosen == first else chosen
         """The name of the further model to replace; empty for the first model."""
@@ -222,7 +224,7 @@ class ConfigFile:
         prefix = (self._app.get("route_prefix") or "").rstrip("/")
         settings = {key: value for key, value in self._app["args"].items() if key != "models"}
         if self._further:
-            own = self._app["args"]["models"][self._further]
+            own = self._models[self._further]
             settings = {**settings, "previous": "", **(own if isinstance(own, dict) else {"model": own})}
         served_as = self._further or (self._names[0] if len(self._names) > 1 else self._replaced)
         return LiveModel(settings, f"http://{host}:{self._options.get('port') or 8000}{prefix}", served_as)

@@ -61,10 +61,11 @@ applications:
         german:
           model: /m/german
           backend: onnx-int8
+        2024: /m/2024
 """
 
 
-@pytest.mark.parametrize("name", ["one", "small", "german"])
+@pytest.mark.parametrize("name", ["one", "small", "german", "2024"])
 def test_of_several_models_only_the_named_one_is_changed(name: str, tmp_path: Path) -> None:
     file = tmp_path / "serve.yaml"
     file.write_text(SEVERAL)
@@ -93,7 +94,7 @@ def test_of_several_models_only_the_named_one_is_changed(name: str, tmp_path: Pa
 def test_of_several_models_one_has_to_be_named(tmp_path: Path) -> None:
     file = tmp_path / "serve.yaml"
     file.write_text(SEVERAL)
-    for asked, reason in (("", "it has 3 models"), ("large", "there is no model large")):
+    for asked, reason in (("", "it has 4 models"), ("large", "there is no model large")):
         with pytest.raises(ConfigError, match=f"{reason}; name the one to replace with --replace one or small or ger"):
             open_target(str(file), asked)
 
