@@ -147,8 +147,8 @@ class ServeConfig(Section):
     )
     keys_file: str = Field(
         default="",
-        description=f"file of API keys, one per line with '# name' after it, read again when it changes; {KEYS} adds "
-        "more; without keys, access is open",
+        description="file of API keys, one per line, followed by limits per minute (requests=N passages=N) and '# name'; "
+        f"it is read again when it changes; {KEYS} adds more; without keys, access is open",
     )
     limits: LimitsConfig = LimitsConfig()
     batching: BatchingConfig = BatchingConfig()
@@ -215,14 +215,18 @@ def _further(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         section_name, _, entry = key.partition(".")
         if section_name == "models" and entry:
             # A name that is known already may have dots.
-            name = next((name for name in found if f"{entry}.".startswith(f"{name}.")), entry.partition(".")[0])
+            known = [name for name in found if f"{entry}.".startswith(f"{name}.")]
+            name = max(known, key=len, default=entry.partition(".")[0])
             found.setdefault(name, {}).update(_flat({entry[len(name) + 1 :] or "model": value}))
     for name, settings in found.items():
         if not MODEL_NAME.fullmatch(name):
             raise ConfigError(f"models.{name} is no name of a model: use letters, digits, '.', '_', '-' and '/'.")
         if not settings.get("model"):
             raise ConfigError(f"models.{name} has no folder: write models.{name}=DIR.")
-        settings.update({key: _absolute(settings[key]) for key in ("model", "previous") if key in settings})
+        for key in [key for key in ("model", "previous") if key in settings]:
+            if not isinstance(settings[key], str):
+                raise ConfigError(f"models.{name}.{key}={settings[key]} is no text: name a folder, in quotes if needed.")
+            settings[key] = _absolute(settings[key])
     return found
 
 

@@ -75,12 +75,22 @@ def test_further_models_have_the_settings_of_the_first_one_but_for_their_own(tmp
     assert {each.batching.wait_ms for each in (first, small, third)} == {5}
 
 
+def test_a_setting_belongs_to_the_model_with_the_longest_name_that_it_starts_with() -> None:
+    models = {"small": "/m/small", "small.v2": "/m/v2"}
+    found = read({"model": "m", "models": models, "models.small.v2.backend": "onnx-int8"}).each()
+
+    assert (found["small"].backend, found["small.v2"].backend) == ("torch", "onnx-int8")
+
+
 @pytest.mark.parametrize(
     ("models", "sentence"),
     [
         ("small", r"^models=small cannot be used: map names to folders, as in models: \{NAME: DIR\}\.$"),
         ({"m": "/m/other"}, r"^models\.m has the name of the first model: give one of them another name\.$"),
         ({"a b": "/m/other"}, r"^models\.a b is no name of a model: use letters"),
+        ({"small": 5}, r"^models\.small\.model=5 is no text: name a folder, in quotes if needed\.$"),
+        ({"small": ["a"]}, r"^models\.small\.model=\['a'\] is no text: name a folder"),
+        ({"small": {"model": "n", "previous": 5}}, r"^models\.small\.previous=5 is no text: name a folder"),
         ({"small": {"backend": "torch"}}, r"^models\.small has no folder: write models\.small=DIR\.$"),
         ({"small": {"model": "n", "http.cors": "*"}}, r"^models\.small\.http\.cors is no setting of a model: choose"),
         ({"small": {"model": "n", "backend": "tort"}}, r"^models\.small: backend=tort cannot be used"),
