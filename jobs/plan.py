@@ -42,7 +42,7 @@ def check(arguments: argparse.Namespace) -> None:
 def measured(arguments: argparse.Namespace) -> None:
     """Measure the endpoint, and write the file."""
     from rayrank.capacity.measuring import generated, measure
-    from rayrank.serve.config import KEYS
+    from rayrank.serve.keys import first_key
 
     texts, about = generated(arguments.words), f"generated texts of {arguments.words} words"
     if arguments.queries:
@@ -51,9 +51,8 @@ def measured(arguments: argparse.Namespace) -> None:
 
         texts = [(each.query, each.passages) for each in read_replays(arguments.queries, None)]
         about = f"the queries and documents of {os.path.basename(arguments.queries)}"  # noqa: PTH119
-    key = os.environ.get(KEYS, "").split(",")[0].strip()
     documents = sorted(set(arguments.documents or [25]))
-    found = measure(arguments.measure, texts, about, documents, arguments.seconds, key, say)
+    found = measure(arguments.measure, texts, about, documents, arguments.seconds, first_key(), say)
     found.write(arguments.file)
     sys.stdout.write(f"measured: {arguments.file}\n")
 
@@ -92,3 +91,6 @@ if __name__ == "__main__":
     except RayrankError as error:
         say(f"error: {error}")
         sys.exit(2)
+    except KeyboardInterrupt:
+        say("stopped; no measurement was written")
+        sys.exit(130)

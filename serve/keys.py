@@ -19,6 +19,9 @@ LOOK_S = 1.0
 LIMIT = re.compile(r"(requests|passages)=([1-9]\d*)")
 """A limit, per minute, on the line of a key."""
 
+NAME = re.compile(r"(?:^|\s)#")
+"""What the name of a key begins with."""
+
 Unit = Literal["requests", "passages"]
 
 Digests = Mapping[str, Mapping[str, Any]]
@@ -137,6 +140,12 @@ def environment_digests() -> dict[str, dict[str, Any]]:
     return {digest: key._asdict() for digest, key in _environment_keys().items()}
 
 
+def first_key() -> str:
+    """Return the first key in the environment of this process, as a client sends it; empty if there is none."""
+    entries = (NAME.split(entry, maxsplit=1)[0].split() for entry in os.environ.get(KEYS, "").split(","))
+    return next((words[0] for words in entries if words), "")
+
+
 def _environment_keys() -> dict[str, Key]:
     return _keys(os.environ.get(KEYS, "").split(","), f"{KEYS}, key")
 
@@ -158,7 +167,7 @@ def _keys(lines: Sequence[str], source: str) -> dict[str, Key]:
     A key without a name is named by its digest."""
     found = {}
     for number, line in enumerate(lines, 1):
-        words, *name = re.split(r"(?:^|\s)#", line, maxsplit=1)
+        words, *name = NAME.split(line, maxsplit=1)
         if not words.strip():
             continue
         key, *limits = words.split()

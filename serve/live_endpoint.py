@@ -1,7 +1,7 @@
 """An HTTP client of the live endpoint, which asks it for the scores of replayed queries."""
 
+import http.client
 import json
-import os
 import time
 import urllib.error
 import urllib.parse
@@ -9,7 +9,7 @@ import urllib.request
 from typing import Any
 
 from rayrank.core.errors import ConfigError
-from rayrank.serve.config import KEYS
+from rayrank.serve.keys import first_key
 from rayrank.serve.replays import Replay
 
 ATTEMPTS, LONGEST_WAIT_S = 8, 5.0
@@ -22,8 +22,9 @@ class Endpoint:
     def __init__(self, url: str, model: str = "") -> None:
         """Take the URL, and the name of the model if the endpoint has several."""
         self._url, self._model = url.rstrip("/"), model
-        key = os.environ.get(KEYS, "").split(",")[0].strip()
-        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        self._headers = {"Content-Type": "application/json"}
+        if key := first_key():
+            self._headers["Authorization"] = f"Bearer {key}"
 
     def scores(self, replay: Replay) -> list[float]:
         """Return the logit of each passage."""
@@ -65,8 +66,8 @@ class Endpoint:
                     detail = error.read(300).decode(errors="replace")
                     raise self._unusable(f"it answers {error.code}, {detail}") from None
                 time.sleep(min(float(error.headers.get("Retry-After") or 1), LONGEST_WAIT_S))
-            except (OSError, ValueError) as error:
-                raise self._unusable(str(getattr(error, "reason", error))) from None
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                raise self._unusable(" ".join(str(getattr(error, "reason", error)).split())) from None
         raise AssertionError
 
     def _unusable(self, reason: str) -> ConfigError:

@@ -1,6 +1,9 @@
 """The command line of rayrank plan: what cannot be used is one sentence, and a plan is printed from a file."""
 
 import runpy
+import signal
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -47,3 +50,17 @@ def test_a_plan_names_the_replicas_and_what_they_stand_on(
     said = capsys.readouterr().out
     assert said.startswith("3 replicas of m, each with the GPU")
     assert "a replica carried 20 requests/s of 25 documents with a p95 of 190 ms" in said
+
+
+def test_a_measurement_that_is_stopped_ends_without_a_traceback(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        command = [sys.executable, "-m", "rayrank.jobs.plan", "--measure", url, "--file", str(tmp_path / "c.json")]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        server.settimeout(60)
+        # The command waits for an answer from here on.
+        with server.accept()[0]:
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=60)[1]
+
+    assert (process.returncode, said.strip()) == (130, "stopped; no measurement was written")

@@ -8,7 +8,7 @@ import pytest
 from rayrank.core.errors import ConfigError
 from rayrank.serve import keys
 from rayrank.serve.config import read
-from rayrank.serve.keys import ApiKeys, environment_digests
+from rayrank.serve.keys import ApiKeys, environment_digests, first_key
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +41,15 @@ def test_keys_come_from_the_file_the_environment_and_the_process_that_built_the_
     assert not any(name_of(found, key) for key in (b"", b"two", b"# our teams", b"search team", b"on\xe9"))
     assert "three" not in str(given)
     assert not name_of(ApiKeys(read({"model": "m"}), {}), b"one")
+
+
+def test_clients_send_the_first_key_of_the_environment_without_its_limits_and_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for text, key in (("", ""), ("a#1", "a#1"), (" , abc requests=600 passages=9 # shop,two", "abc")):
+        monkeypatch.setenv("RAYRANK_API_KEYS", text)
+        assert first_key() == key
+        assert not key or name_of(ApiKeys(read({"model": "m"})), key.encode())
 
 
 def test_a_changed_file_counts_at_once_and_the_log_names_the_keys(
