@@ -225,7 +225,9 @@ def _further(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             raise ConfigError(f"models.{name} has no folder: write models.{name}=DIR.")
         for key in [key for key in ("model", "previous") if key in settings]:
             if not isinstance(settings[key], str):
-                raise ConfigError(f"models.{name}.{key}={settings[key]} is no text: name a folder, in quotes if needed.")
+                raise ConfigError(
+                    f"models.{name}.{key}={settings[key]} is no text: name a folder, in quotes if needed."
+                )
             settings[key] = _absolute(settings[key])
     return found
 

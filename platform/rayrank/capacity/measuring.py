@@ -1,5 +1,6 @@
 """Loads a running endpoint for a short time, with increasing rates, and measures its latency."""
 
+import http.client
 import json
 import random
 import tempfile
@@ -9,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from rayrank.capacity.load import Load, ask, figures
 from rayrank.capacity.records import Capacity, LoadCurve, LoadPoint
@@ -22,6 +25,8 @@ SHARES = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1.0)
 FEWEST, LONGEST = 30, 6
 """Requests that a load has at least, as a p95 of fewer says little, in up to so many times the asked duration."""
 BODIES = 200
+DESCRIBED = ("model_id", "device", "backend", "model_dtype")
+"""Fields of /info that the measurement names."""
 WORDS = (
     "the of and a in to is for with on by as at from that this which after before between water river city house "
     "school claim policy premium doctor patient treatment engine station network village mountain history century"
@@ -46,19 +51,20 @@ def measure(
 ) -> Capacity:  # fmt: skip
     """Return the curve of an endpoint for each number of documents in a request; `about` says what the texts are."""
     url = url.rstrip("/")
-    info = json.loads(_get(f"{url}/info", key))
+    model, device, backend, dtype = _described(url, key)
     with tempfile.TemporaryDirectory(prefix="rayrank-load-") as folder:
-        curves = tuple(_curve(url, texts, count, seconds, key, Path(folder), say) for count in documents)
+        curves = tuple(_curve(url, model, texts, count, seconds, key, Path(folder), say) for count in documents)
     every = [passage for _, passages in texts for passage in passages]
     return Capacity(
-        model=info["model_id"], device=info["device"], backend=info["backend"], dtype=info["model_dtype"],
+        model=model, device=device, backend=backend, dtype=dtype,
         created=datetime.now(UTC).isoformat(timespec="minutes"), texts=about,
         words=sum(len(passage.split()) for passage in every) / len(every), curves=curves,
     )  # fmt: skip
 
 
 def _curve(
-    url: str, texts: Texts, documents: int, seconds: float, key: str, folder: Path, say: Callable[[str], None]
+    url: str, model: str, texts: Texts, documents: int, seconds: float, key: str, folder: Path,
+    say: Callable[[str], None],
 ) -> LoadCurve:  # fmt: skip
     file = folder / f"{documents}.jsonl"
     file.write_text("\n".join(map(json.dumps, _bodies(texts, documents))), encoding="utf-8")
@@ -83,7 +89,7 @@ def _curve(
         point = LoadPoint(
             rps=found.offered / documents, achieved=found.achieved / documents, p50=found.p50, p95=found.p95,
             p99=found.p99, num_requests=found.num_requests, failures=sum(found.failures.values()),
-            replicas=_replicas(url, key),
+            replicas=_replicas(url, model, key),
         )  # fmt: skip
         say(f"  {point.rps:.3g} requests/s: p95 {1000 * point.p95:,.0f} ms, {point.failures} failures")
         points.append(point)
@@ -101,11 +107,27 @@ def _bodies(texts: Texts, documents: int) -> Iterator[dict[str, Any]]:
         yield {"query": texts[place][0], "documents": chosen[:documents]}
 
 
-def _replicas(url: str, key: str) -> int:
+def _described(url: str, key: str) -> list[str]:
+    """Return what /info says about the model that the load goes to: the endpoint's first one."""
+    try:
+        info = json.loads(_get(f"{url}/info", key))
+    except ValueError:
+        info = None
+    found: list[Any] = [info.get(name) for name in DESCRIBED] if isinstance(info, dict) else [None]
+    if not all(isinstance(value, str) for value in found):
+        raise ConfigError(
+            f"--measure {url} cannot be used: its /info does not tell {', '.join(DESCRIBED)}; name the URL of a "
+            f"running rayrank endpoint."
+        )
+    return found
+
+
+def _replicas(url: str, model: str, key: str) -> int:
     """Return the replicas of the model that answer now, as /metrics counts them."""
-    for line in _get(f"{url}/metrics", key).decode().splitlines():
-        if line.startswith("rayrank_model_replicas "):
-            return max(1, round(float(line.split()[1])))
+    for family in text_string_to_metric_families(_get(f"{url}/metrics", key).decode()):
+        for sample in family.samples:
+            if sample.name == "rayrank_model_replicas" and sample.labels.get("model") == model:
+                return max(1, round(sample.value))
     return 1
 
 
@@ -118,8 +140,8 @@ def _get(url: str, key: str) -> bytes:
     except urllib.error.HTTPError as error:
         advice = "set RAYRANK_API_KEYS" if error.code == 401 else "name the URL of a running rayrank endpoint"
         raise ConfigError(f"--measure cannot be used: {url} answers {error.code}; {advice}.") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = " ".join(str(getattr(error, "reason", error)).split())
         raise ConfigError(
             f"--measure cannot be used: {url} does not answer ({reason}); start one with rayrank serve."
         ) from None

@@ -1,6 +1,8 @@
 """A running endpoint is measured over HTTP."""
 
 import socket
+import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -43,3 +45,39 @@ def test_an_address_without_an_endpoint_is_refused_in_one_sentence() -> None:
         url = f"http://127.0.0.1:{probe.getsockname()[1]}"
     with pytest.raises(ConfigError, match=r"does not answer .*start one with rayrank serve"):
         measure(url, generated(1), "generated texts", [1], 0.1, "", lambda line: None)
+
+
+@pytest.fixture
+def answering(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a port that answers one connection with the bytes of the parameter."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection = server.accept()[0]
+            with connection:
+                connection.recv(10_000)
+                connection.sendall(request.param)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        thread.join(10)
+
+
+@pytest.mark.parametrize(
+    ("answering", "sentence"),
+    [
+        (b"SSH-2.0-OpenSSH\r\n", r"does not answer \(SSH-2.0-OpenSSH\); start one"),
+        (b"HTTP/1.0 200 OK\r\n\r\n<html>", "its /info does not tell model_id, device, backend, model_dtype; name"),
+        (b'HTTP/1.0 200 OK\r\n\r\n{"model_id": "bge", "backend": "tei"}', "its /info does not tell model_id, device"),
+    ],
+    indirect=["answering"],
+)
+def test_what_is_no_rayrank_endpoint_is_refused_before_the_load(answering: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        measure(answering, generated(1), "generated texts", [1], 0.1, "", lambda line: None)
+
+
+def test_a_url_that_is_none_is_refused_in_one_sentence() -> None:
+    with pytest.raises(ConfigError, match=r"does not answer .*nonnumeric port"):
+        measure("http://localhost:80a0", generated(1), "generated texts", [1], 0.1, "", lambda line: None)
