@@ -147,8 +147,8 @@ class ServeConfig(Section):
     )
     keys_file: str = Field(
         default="",
-        description="file of API keys, one per line, followed by limits per minute (requests=N passages=N) and '# name'; "
-        f"it is read again when it changes; {KEYS} adds more; without keys, access is open",
+        description="file of API keys, one per line, with limits per minute (requests=N passages=N) and '# name' after "
+        f"it, read again when it changes; {KEYS} adds more; without keys, access is open",
     )
     limits: LimitsConfig = LimitsConfig()
     batching: BatchingConfig = BatchingConfig()
