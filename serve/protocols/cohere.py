@@ -25,7 +25,7 @@ router = guarded(lambda body: CohereError, documented(CohereError))
 @router.post("/v2/rerank", response_model_exclude_none=True, tags=["Re-ranking"])
 async def rerank(request: DocumentsRequest, service: Serving) -> CohereAnswer:
     """Re-rank documents (Cohere v2). Results contain their documents only if `return_documents` is true."""
-    answer = await service.rerank(request.ask_documents())
+    answer = await service.rerank(await request.ask_documents())
     return CohereAnswer(
         id=str(uuid.uuid4()), results=results_of(request, answer),
         meta=meta_of(request, answer, "2"), query_type=answer.query_type, partial=answer.partial,

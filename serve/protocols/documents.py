@@ -1,5 +1,6 @@
 """The rerank API of Cohere v1, Jina and vLLM: POST /v1/rerank; and that of Infinity: POST /rerank with `documents`."""
 
+import asyncio
 import time
 import uuid
 from collections.abc import Sequence
@@ -29,6 +30,9 @@ from rayrank.serve.records import Answer, Ask
 DOCUMENTS_PER_UNIT = 100
 """Documents of one billed search unit at Cohere."""
 
+MAX_FIELDS = 100
+"""Entries of a document's `fields`."""
+
 
 class Document(Wire):
     """A document with fields; its `id` is returned with its score."""
@@ -36,12 +40,18 @@ class Document(Wire):
     model_config = ConfigDict(extra="allow")
     id: str | int | None = None
     text: str | None = None
-    fields: Any = Field(default=None, description="numbers and dates by name, to fuse the model's scores with")
+    fields: Any = Field(
+        default=None, description=f"numbers and dates by name, to fuse the model's scores with; at most {MAX_FIELDS}"
+    )
+
+    def named(self) -> dict[str, Any]:
+        """Return the document's fields as they were sent."""
+        return self.fields if isinstance(self.fields, dict) else {}
 
     def values(self) -> dict[str, float]:
         """Return the document's fields that training can read, as it reads them; dates are days since 1970."""
         found = {}
-        for name, value in (self.fields if isinstance(self.fields, dict) else {}).items():
+        for name, value in self.named().items():
             with suppress(BadRow):
                 found[name] = number(name, value)
         return {name: value for name, value in found.items() if value is not None}
@@ -67,11 +77,20 @@ class DocumentsRequest(FirstStageFields):
         default=None, ge=1, description="word pieces that are read of each document; the rest of it is left out"
     )
 
-    def ask_documents(self) -> Ask:
+    async def ask_documents(self) -> Ask:
         """Return the request to the model."""
         ask = self.ask(self.query, self.texts(), "documents", self.max_tokens_per_doc)
-        fields = [{} if isinstance(each, str) else each.values() for each in self.documents]
+        counts = [0 if isinstance(each, str) else len(each.named()) for each in self.documents]
+        if max(counts) > MAX_FIELDS:
+            field = f"documents.{counts.index(max(counts))}.fields"
+            message = f"{field}: {max(counts)} are too many; send at most {MAX_FIELDS} per document."
+            raise Problem("too_many", message, field)
+        # On a thread: all fields of a large body take tenths of a second, in which other requests are answered.
+        fields = await asyncio.to_thread(self._values) if any(counts) else [{} for _ in counts]
         return replace(ask, fields=fields)
+
+    def _values(self) -> list[dict[str, float]]:
+        return [{} if isinstance(each, str) else each.values() for each in self.documents]
 
     def texts(self) -> list[str]:
         """Return the text that the model reads of each document."""
@@ -161,7 +180,7 @@ def meta_of(request: DocumentsRequest, answer: Answer, version: str) -> Meta:
 
 async def rerank_documents(request: DocumentsRequest, service: Service, as_texts: bool) -> DocumentsAnswer:
     """Re-rank documents, and return the fields that all these servers send, with documents as objects or texts."""
-    ask = request.ask_documents()
+    ask = await request.ask_documents()
     answer = await service.rerank(ask)
     return DocumentsAnswer(
         id=str(uuid.uuid4()), created=int(time.time()), model=answer.model,

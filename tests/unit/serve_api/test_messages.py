@@ -21,6 +21,10 @@ def said(api: str, route: str, body: bytes) -> str:
         ({"documents": "a"}, "documents is a text: send a list."),
         ({"documents": []}, "documents has 0 entries: send at least 1."),
         ({"documents": ["a", 3]}, "documents.1 is 3: send a text."),
+        (
+            {"documents": ["a", {"text": "b", "fields": {f"f{number}": "x" for number in range(101)}}]},
+            "documents.1.fields: 101 are too many; send at most 100 per document.",
+        ),
         ({"top_n": "2"}, "top_n is a text: send a whole number."),
         ({"top_n": 1.5}, "top_n is 1.5: send a whole number."),
         ({"top_n": -1}, "top_n is -1, which is too small: send at least 0."),
