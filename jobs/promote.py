@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 def run(arguments: Arguments, config: PipelineConfig) -> dict[str, Any]:
     """Check the new model, compare it with the live one, replace the live one, and return the findings."""
     # Imported here because it loads torch, and a wrong option is reported without waiting for that.
-    from rayrank.bundle.export import load
     from rayrank.serve.live_endpoint import Endpoint
     from rayrank.serve.promotion import promoted, rolled_back
     from rayrank.serve.targets import open_target
@@ -33,7 +32,7 @@ def run(arguments: Arguments, config: PipelineConfig) -> dict[str, Any]:
     if arguments.back:
         settings = rolled_back(live)
         # Loaded here first: a missing folder would make the replicas fail and take the live model down.
-        load(settings["model"], settings.get("backend", "torch"))
+        _opened(settings)
         findings = [f"{settings['model']} is back in place of {live.model}: {target.replace_model(settings)}"]
         return {"model": settings["model"], "previous": live.model, "findings": findings}
     settings = promoted(live, str(Path(arguments.model).expanduser().absolute()))
@@ -59,13 +58,22 @@ def check(arguments: Arguments) -> None:
         open_target(arguments.to, arguments.replace).live()
 
 
+def _opened(settings: "Settings") -> "Bundle":
+    """Load a model, and refuse it where its replicas would."""
+    from rayrank.bundle.export import load
+    from rayrank.bundle.golden import check_fusion
+
+    exported = load(settings["model"], settings.get("backend", "torch"))
+    if exported.fusion:
+        check_fusion(exported.golden, exported.fusion)
+    return exported
+
+
 def _checked(settings: "Settings") -> tuple["Bundle", str]:
     """Load the new model, and refuse it if its scores of golden pairs differ from those of training."""
-    from rayrank.bundle.export import load
     from rayrank.bundle.text_scorer import check_golden
 
-    backend = settings.get("backend", "torch")
-    exported = load(settings["model"], backend)
+    exported = _opened(settings)
     parity = check_golden(exported)
     if objection := parity.objection(exact=exported.int8 is None):
         raise ConfigError(f"--model {settings['model']} is not promoted: {objection}; export it again.")
@@ -75,7 +83,7 @@ def _checked(settings: "Settings") -> tuple["Bundle", str]:
 def _compared(arguments: Arguments, exported: "Bundle", endpoint: Any, config: PipelineConfig) -> str:
     """Compare the new model with the live one on replayed queries, and refuse it if it is worse."""
     from rayrank.measure.metrics import Measure
-    from rayrank.serve.promotion import difference, new_scores, served_scores
+    from rayrank.serve.promotion import difference, new_scores, not_fused, served_scores
     from rayrank.serve.replays import dev_replays, read_replays
 
     asked = arguments.queries
@@ -89,22 +97,24 @@ def _compared(arguments: Arguments, exported: "Bundle", endpoint: Any, config: P
         )
     try:
         answers, weight = [endpoint.scores(replay) for replay in replays], endpoint.first_stage_weight()
+        live_fuses = endpoint.has_fusion()
     except RayrankError as error:
         if arguments.force:
             return f"not compared: {error}"
         raise
-    new_weight = exported.settings.first_stage_weight
-    live = served_scores(replays, answers, weight)
-    new = served_scores(replays, new_scores(exported, replays), new_weight)
+    new_weight, scores = exported.settings.first_stage_weight, new_scores(exported, replays)
+    live, new = served_scores(replays, answers, weight), served_scores(replays, scores, new_weight)
     found = difference(replays, live, new, config.evaluate, Measure.of(config))
     if (objection := found.objection()) and not arguments.force:
         raise ConfigError(f"--model {arguments.model} is not promoted: {objection}; --force promotes it all the same.")
-    if new_weight == weight or any(replay.first_stage_scores for replay in replays):
-        return found.finding()
-    return (
-        f"{found.finding()}; the weight of first-stage scores changes from {weight:g} to {new_weight:g}, which this "
-        f"comparison does not show: no query has first_stage_scores"
-    )
+    findings = [found.finding(), *(not_fused("live", answers) if live_fuses else ())]
+    findings += not_fused("new", scores) if exported.fusion and exported.fusion.model else ()
+    if new_weight != weight and not any(replay.first_stage_scores for replay in replays):
+        findings.append(
+            f"the weight of first-stage scores changes from {weight:g} to {new_weight:g}, which this comparison does "
+            f"not show: no query has first_stage_scores"
+        )
+    return "; ".join(findings)
 
 
 def _confirmed(exported: "Bundle", endpoint: Any, target: "Target", live: "LiveModel", force: bool) -> str:

@@ -6,7 +6,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any
+from typing import Any, NamedTuple
 
 from rayrank.core.errors import ConfigError
 from rayrank.serve.keys import first_key
@@ -14,6 +14,14 @@ from rayrank.serve.replays import Replay
 
 ATTEMPTS, LONGEST_WAIT_S = 8, 5.0
 """Attempts on a busy endpoint, and the longest wait between two of them in seconds."""
+
+
+class Scores(NamedTuple):
+    """The scores of a replay's passages."""
+
+    logits: list[float]
+    fused: list[float] | None = None
+    """The scores that decide the order instead, if they were fused."""
 
 
 class Endpoint:
@@ -26,15 +34,18 @@ class Endpoint:
         if key := first_key():
             self._headers["Authorization"] = f"Bearer {key}"
 
-    def scores(self, replay: Replay) -> list[float]:
-        """Return the logit of each passage."""
+    def scores(self, replay: Replay) -> Scores:
+        """Return the scores of the passages, which may be fused with the replay's first-stage scores."""
         body: dict[str, Any] = {"query": replay.query, "documents": list(replay.passages), "raw_scores": True}
         if self._model:
             body["model"] = self._model
         if replay.query_type:
             body["query_type"] = replay.query_type
-        found = {result["index"]: result["relevance_score"] for result in self._send("/v1/rerank", body)["results"]}
-        return [float(found[place]) for place in range(len(replay.passages))]
+        if replay.first_stage_scores is not None:
+            body["first_stage_scores"] = list(replay.first_stage_scores)
+        found = sorted(self._send("/v1/rerank", body)["results"], key=lambda result: result["index"])
+        logits, fused = ([result.get(name) for result in found] for name in ("relevance_score", "fused_score"))
+        return Scores(logits, None if None in fused else fused)
 
     def is_exact(self) -> bool:
         """Return whether the endpoint computes in float32 on a CPU, as the check of golden scores does."""
@@ -44,6 +55,10 @@ class Endpoint:
     def first_stage_weight(self) -> float:
         """Return the weight of first-stage scores, or 0 for an endpoint of a version that does not report it."""
         return float(self._info().get("first_stage_weight", 0))
+
+    def has_fusion(self) -> bool:
+        """Return whether the model's scores are fused for requests that bring the features."""
+        return bool(self._info().get("fusion"))
 
     def load_error(self) -> str | None:
         """Return why the replica that answers has not loaded the model of its settings; None if it has."""

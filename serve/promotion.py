@@ -17,8 +17,10 @@ from rayrank.measure.agreement import kendall_tau, rank_biased_overlap
 from rayrank.measure.metrics import MRR_10, Measure
 from rayrank.measure.significance import Comparison, Interval, compare, mean_interval
 from rayrank.reports.table import difference_text, p_text
-from rayrank.scores.interpolation import interpolate
-from rayrank.serve.live_endpoint import Endpoint
+from rayrank.scores.fusion import Fusion
+from rayrank.serve.live_endpoint import Endpoint, Scores
+from rayrank.serve.order import final_scores, rank
+from rayrank.serve.records import Ask
 from rayrank.serve.replays import Replay, golden_replays
 from rayrank.serve.targets import LiveModel, Settings
 
@@ -91,27 +93,42 @@ def rolled_back(live: LiveModel) -> Settings:
 def endpoint_parity(endpoint: Endpoint, pairs: Sequence[GoldenPair]) -> Parity:
     """Compare the endpoint's scores of golden pairs with those of training."""
     # Golden pairs are sorted by query, so the replays have the same order.
-    found = [score for replay in golden_replays(pairs) for score in endpoint.scores(replay)]
+    found = [score for replay in golden_replays(pairs) for score in endpoint.scores(replay).logits]
     return parity(pairs, found)
 
 
-def new_scores(exported: Bundle, replays: Sequence[Replay]) -> list[list[float]]:
-    """Return the logits of the new model."""
+def new_scores(exported: Bundle, replays: Sequence[Replay]) -> list[Scores]:
+    """Return the scores that an endpoint would give with the new model."""
     kinds = types_for(exported, [replay.query for replay in replays], [replay.query_type for replay in replays])
     types = kinds and [kind for replay, kind in zip(replays, kinds, strict=True) for _ in replay.passages]
     queries = [replay.query for replay in replays for _ in replay.passages]
     values = score(exported, queries, [passage for replay in replays for passage in replay.passages], types)
     ends = np.cumsum([len(replay.passages) for replay in replays])
-    return [part.tolist() for part in np.split(values, ends[:-1])]
+    logits = [part.tolist() for part in np.split(values, ends[:-1])]
+    return [_fused(replay, own, exported.fusion) for replay, own in zip(replays, logits, strict=True)]
 
 
-def served_scores(replays: Sequence[Replay], logits: Sequence[Sequence[float]], weight: float) -> list[Sequence[float]]:
-    """Return the scores that an endpoint sorts by: logits, interpolated with first-stage scores if a replay has any."""
+def _fused(replay: Replay, logits: list[float], fusion: Fusion | None) -> Scores:
+    found = rank(Ask(replay.query, replay.passages, first_stage_scores=replay.first_stage_scores), logits, 0.0, fusion)
+    return Scores(logits, [found.fused[place] for place in range(len(logits))] if found.fused else None)
+
+
+def served_scores(replays: Sequence[Replay], scores: Sequence[Scores], weight: float) -> list[Sequence[float]]:
+    """Return the scores that an endpoint sorts by: fused ones, or else logits, which are interpolated with first-stage
+    scores if a replay has any."""
     return [
-        scores if replay.first_stage_scores is None
-        else interpolate(np.asarray(scores), np.asarray(replay.first_stage_scores), weight).tolist()
-        for replay, scores in zip(replays, logits, strict=True)
-    ]  # fmt: skip
+        own.fused or list(final_scores(own.logits, replay.first_stage_scores, weight).values())
+        for replay, own in zip(replays, scores, strict=True)
+    ]
+
+
+def not_fused(which: str, scores: Sequence[Scores]) -> list[str]:
+    """Return a sentence if the comparison lacks the fusion of a model that has one."""
+    missing = sum(each.fused is None for each in scores)
+    sentence = (
+        f"the {which} model's fusion was not compared on {missing:,} of {len(scores):,} queries: they lack features"
+    )
+    return [sentence] if missing else []
 
 
 def difference(

@@ -1,5 +1,6 @@
 """An endpoint fuses the model's scores with features of the request as the run of kind fuse did in training."""
 
+import argparse
 import asyncio
 import time
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ import pyarrow as pa
 import pytest
 import requests
 import torch
+import yaml
 from transformers import BertConfig, BertModel, BertTokenizer
 
+from jobs import promote
 from rayrank.bundle.export import Bundle, export, load, settings_of
 from rayrank.bundle.golden import GoldenPair, check_fusion
 from rayrank.bundle.text_scorer import score
@@ -23,9 +26,12 @@ from rayrank.models.encoder import Encoder
 from rayrank.models.reranker import Reranker
 from rayrank.scores.fusion import Feature, Fusion
 from rayrank.serve.config import ServeConfig
+from rayrank.serve.live_endpoint import Endpoint
 from rayrank.serve.model import ServedModel
 from rayrank.serve.order import rank
+from rayrank.serve.promotion import new_scores, not_fused, served_scores
 from rayrank.serve.records import Ask
+from rayrank.serve.replays import Replay
 from rayrank.stages.export_checks import fusion_with
 from rayrank.stages.golden_fusion import with_fused_scores
 from rayrank.stages.make import make
@@ -152,7 +158,7 @@ def test_without_the_features_documents_are_ranked_as_without_a_fusion_and_a_war
     assert list(info["fusion"]["features"]) == ["drbert", "bm25", "recency"]
 
 
-def test_a_machine_that_fuses_otherwise_than_training_does_not_serve(folder: Path) -> None:
+def test_a_machine_that_fuses_otherwise_than_training_neither_serves_nor_promotes(folder: Path, tmp_path: Path) -> None:
     bundle = load(str(folder))
     assert bundle.fusion is not None
     check_fusion(bundle.golden, bundle.fusion)
@@ -162,6 +168,40 @@ def test_a_machine_that_fuses_otherwise_than_training_does_not_serve(folder: Pat
     )
     with pytest.raises(ConfigError, match=r"fusion\.json gives other scores here than at export, by up to"):
         check_fusion(bundle.golden, bundle.fusion.model_copy(update={"features": fields}))
+
+    other, file = str(tmp_path / "other"), tmp_path / "serve.yaml"
+    export(other, replace(bundle, fusion=bundle.fusion.model_copy(update={"features": fields})))
+    for changes, options in (
+        ({}, {"model": other, "back": False}),
+        ({"previous": other}, {"model": None, "back": True}),
+    ):
+        file.write_text(yaml.safe_dump({"applications": [{"args": {"model": str(folder), **changes}}]}))
+        arguments = argparse.Namespace(to=str(file), replace="", endpoint=None, **options)
+        with pytest.raises(ConfigError, match=r"fusion\.json gives other scores here than at export, by up to"):
+            promote.run(arguments, PipelineConfig())
+
+
+def test_a_promotion_compares_the_scores_that_endpoints_rank_by(tmp_path: Path) -> None:
+    fusion = FUSION.model_copy(update={"features": FUSION.features[:2], "weights": (1.0, 2.0)})
+    export(str(tmp_path / "model"), replace(made_model(tmp_path / "words"), fusion=fusion))
+    config = ServeConfig.model_validate({"name": "tiny", "model": str(tmp_path / "model")})
+    passages = [f"passage {number}" for number in (1, 2, 3)]
+    replays = [Replay("dev 1", passages, first_stage_scores=[3.0, 1.0, 2.0]), Replay("dev 2", passages)]
+    model = Served(config)
+    serving = served({"tiny": model}, config)  # type: ignore[dict-item]
+    endpoint = Endpoint(next(serving))
+    live, new = [endpoint.scores(replay) for replay in replays], new_scores(load(config.model), replays)
+    fuses = endpoint.has_fusion()
+    next(serving, None)
+    asyncio.run(model.close())
+
+    assert fuses
+    assert live[0].fused == pytest.approx(new[0].fused, abs=1e-4)
+    assert live[1].logits == pytest.approx(new[1].logits, abs=1e-4)
+    assert (live[1].fused, new[1].fused) == (None, None)
+    assert served_scores(replays, new, 0.5) == [new[0].fused, new[1].logits]
+    assert not_fused("live", live) == ["the live model's fusion was not compared on 1 of 2 queries: they lack features"]
+    assert not_fused("new", new[:1]) == []
 
 
 FUSION = Fusion(

@@ -12,6 +12,7 @@ from rayrank.bundle.golden import GoldenPair
 from rayrank.core.config import EvaluateConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.measure.metrics import Measure
+from rayrank.serve.live_endpoint import Scores
 from rayrank.serve.promotion import difference, promoted, rolled_back, served_scores
 from rayrank.serve.replays import Replay, dev_replays, golden_replays, read_replays
 from rayrank.serve.targets import LiveModel
@@ -173,10 +174,11 @@ def test_each_model_is_compared_with_its_own_first_stage_weight() -> None:
     first = [[float(place != answer) for place in range(10)] for answer in answered]
     replays = [replace(replay, first_stage_scores=scores) for replay, scores in zip(JUDGED, first, strict=True)]
 
-    found = difference(replays, served_scores(replays, LIVE, 0.0), served_scores(replays, LIVE, 1.0), CONFIG)
+    logits = [Scores(scores) for scores in LIVE]
+    found = difference(replays, served_scores(replays, logits, 0.0), served_scores(replays, logits, 1.0), CONFIG)
 
     assert "MRR@10 falls by 0.9000" in found.objection()
-    assert served_scores(JUDGED, LIVE, 1.0) == LIVE
+    assert served_scores(JUDGED, logits, 1.0) == LIVE
 
 
 def test_equal_scores_keep_the_order_of_the_request() -> None:
