@@ -19,7 +19,7 @@ def whole(config: PipelineConfig) -> list[tuple[str, PipelineConfig]]:
         evaluated = flow.evaluating(name, config)
         for node in flow.plan("evaluate", evaluated):
             wanted.setdefault((node, flow.key(node, evaluated)), evaluated if node == "evaluate" else config)
-    if any(flow.node(flow.NOISE, config) == node for node, _ in wanted):
+    if config.noise.reads_scores and any(flow.node(flow.NOISE, config) == node for node, _ in wanted):
         before = (f"noise_report@{round_named(number)}" for number in range(1, config.listwise.rounds))
         for report in (*before, "noise_report"):
             wanted[report, ""] = config
