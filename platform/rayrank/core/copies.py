@@ -16,6 +16,7 @@ import getpass
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ import fsspec
 
 from rayrank.core.errors import StorageError
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _held: dict[Path, int] = {}
 """The folders that this process uses, and the file descriptors that hold their locks."""
 _making = Lock()
@@ -44,7 +46,11 @@ def node_folder(identity: str, name: str, fill: Callable[[Path], None]) -> Path:
 
     `identity` is unique to its content.
     """
-    target = Path(tempfile.gettempdir()) / f"rayrank-{getpass.getuser()}" / f"{identity}-{name}" / name
+    try:
+        temporary = Path(tempfile.gettempdir())
+    except FileNotFoundError as error:  # none of the folders that Python tries is writable
+        raise _unusable("the folder for temporary files", error) from None
+    target = temporary / f"rayrank-{getpass.getuser()}" / f"{identity}-{name}" / name
     with _making:
         while target not in _held:
             _hold(target, fill)
@@ -53,7 +59,10 @@ def node_folder(identity: str, name: str, fill: Callable[[Path], None]) -> Path:
 
 def _hold(target: Path, fill: Callable[[Path], None]) -> None:
     """Keep a lock on the folder if it exists; otherwise make it, so that the next call can lock it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(target.parent.parent, error) from None
     try:
         descriptor = os.open(target.parent, os.O_RDONLY)
     except FileNotFoundError:
@@ -81,17 +90,18 @@ def _hold(target: Path, fill: Callable[[Path], None]) -> None:
 
 
 def _make(target: Path, fill: Callable[[Path], None]) -> None:
-    draft = Path(tempfile.mkdtemp(dir=target.parent))
+    place = target.parent.parent
+    try:
+        draft = Path(tempfile.mkdtemp(dir=target.parent))
+    except OSError as error:
+        raise _unusable(place, error) from None
     try:
         try:
             fill(draft)
         except OSError as error:
-            if error.errno != errno.ENOSPC:
+            if error.errno not in _FULL:  # an error of the storage that is copied
                 raise
-            raise StorageError(
-                f"{target.parent.parent} has no room for a local copy of what is on storage: make room there, or name "
-                f"a folder on a larger disk in TMPDIR."
-            ) from None
+            raise _unusable(place, error) from None
         try:
             draft.rename(target)
         except OSError:  # without locks, another process may have been first
@@ -99,6 +109,17 @@ def _make(target: Path, fill: Callable[[Path], None]) -> None:
                 raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _unusable(place: Path | str, error: OSError) -> StorageError:
+    if error.errno in _FULL:
+        return StorageError(
+            f"{place} has no room for a local copy of what is on storage: make room there, or name a folder on a "
+            f"larger disk in TMPDIR."
+        )
+    return StorageError(
+        f"{place} cannot be written: {error.strerror or error}; make it writable, or name another folder in TMPDIR."
+    )
 
 
 def _release() -> None:
@@ -117,7 +138,10 @@ def _remove_unused(place: Path) -> None:
             descriptor = os.open(folder, os.O_RDONLY)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+                if _is_same(descriptor, folder):
+                    # If this process is killed halfway, what is left must not be taken for a complete folder.
+                    removed = folder.rename(folder.with_name(f"removed-{uuid.uuid4().hex}"))
+                    shutil.rmtree(removed, ignore_errors=True)
             finally:
                 os.close(descriptor)
 

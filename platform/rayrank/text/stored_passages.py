@@ -47,7 +47,11 @@ def _write(corpus: Artifact, folder: Path) -> None:
                 stream.write(pieces.flat().data)
                 names.append(batch["passage_id"])
                 lengths.append(pieces.lengths())
-    np.save(folder / _OFFSETS, np.cumsum(np.concatenate(lengths)))
+    offsets = np.cumsum(np.concatenate(lengths))
+    with (folder / _OFFSETS).open("wb") as stream:
+        # Not np.save: where a disk is full, it raises an error that does not say so.
+        np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(offsets))
+        stream.write(offsets.data)
     batch = pa.record_batch({"passage_id": pa.concat_arrays(names or [pa.array([], pa.string())])})
     with pa.OSFile(str(folder / _NAMES), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
         writer.write_batch(batch)

@@ -1,5 +1,7 @@
 """The passages of a corpus exist once a node, as files that its processes map into memory."""
 
+import getpass
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,6 +13,7 @@ import pytest
 
 from rayrank.core import copies
 from rayrank.core.artifacts import MANIFEST, Artifact
+from rayrank.core.errors import StorageError
 from rayrank.core.records import PASSAGES
 from rayrank.text.stored_passages import stored_passages
 
@@ -112,13 +115,14 @@ def test_a_second_process_has_no_ids_of_its_own(tmp_path: Path, disk: Path) -> N
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, disk: Path) -> None:
     corpus = written(tmp_path, [{"a": [1]}])
     script = f"""
-import resource, sys, tempfile
+import errno, tempfile
 from rayrank.core import copies
 tempfile.tempdir = {str(disk)!r}
 
 def full(folder):
+    # A quota that is used up is a full disk, too.
     (folder / "begun").touch()
-    raise OSError(28, "No space left on device")
+    raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
 try:
     copies.node_folder("corpus-1", "passages", full)
@@ -132,3 +136,39 @@ except Exception as error:
     assert "TMPDIR" in answer.stdout
     assert not [file for file in disk.rglob("*") if file.is_file()]
     assert corpus.exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="it writes to /dev/full")
+def test_a_disk_that_is_full_for_the_offsets_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rayrank.text.stored_passages._OFFSETS", "/dev/full")
+
+    with pytest.raises(StorageError, match=r"has no room for a local copy .* in TMPDIR"):
+        stored_passages(written(tmp_path, [{"a": [1]}]))
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path, disk: Path) -> None:
+    (disk / f"rayrank-{getpass.getuser()}").touch()
+
+    with pytest.raises(StorageError, match=r"cannot be written: .*; make it writable, or name another .* in TMPDIR"):
+        stored_passages(written(tmp_path, [{"a": [1]}]))
+
+
+def test_a_folder_whose_removal_was_interrupted_is_made_again(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(folder: Path) -> None:
+        (folder / "first").touch()
+        (folder / "second").touch()
+
+    def killed(folder: Path, **_: bool) -> None:
+        next(folder.rglob("first")).unlink()
+        raise KeyboardInterrupt
+
+    copies.node_folder("corpus-1", "passages", fill)
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            copies._release()
+
+    found = copies.node_folder("corpus-1", "passages", fill)
+
+    assert sorted(file.name for file in disk.rglob("*") if file.is_file()) == ["first", "second"]
+    assert (found / "first").exists()
