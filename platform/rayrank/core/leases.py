@@ -107,7 +107,7 @@ class _Lease:
         self._holder = Holder(work, host, pid, since, _machine(), _start_time(pid), uuid.uuid4().hex)
         self._number = 0
         self._has_failed = False
-        """Whether this process has tried to create a file in vain."""
+        """Whether the last attempt to create a file failed although no other process was first."""
         self.lost_to = ""
 
     def take(self, waits: bool) -> None:
@@ -174,9 +174,10 @@ class _Lease:
             except OSError as error:
                 # Another process was first, or two wrote at once, which a bucket may refuse to both of them.
                 filesystem.invalidate_cache(artifact.path("").rstrip("/"))
-                if not isinstance(error, FileExistsError) and not filesystem.exists(path) and self._has_failed:
+                was_late = isinstance(error, FileExistsError)
+                if not was_late and self._has_failed and not filesystem.exists(path):
                     raise
-                self._has_failed = True
+                self._has_failed = not was_late
                 return False
         if not artifact.is_local:
             # A store without conditional writes accepts two writers; the content of the later one stays.

@@ -192,6 +192,15 @@ def test_a_bucket_that_refuses_a_creation_once_is_asked_again(monkeypatch: pytes
         pass
 
 
+def test_a_lost_race_is_not_counted_as_a_refused_creation(monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = leases._Lease(Artifact(f"bucket://{uuid.uuid4().hex}", "pointwise", "key"), "training")
+    for number in (1, 2):
+        monkeypatch.setattr(Bucket, "conflicts", 1)
+        assert not lease._create(2 * number, None)
+        write(lease._artifact, 2 * number, ELSEWHERE)
+        assert not lease._create(2 * number, None)
+
+
 @pytest.mark.parametrize("hours", [-5, 5])
 def test_the_time_of_a_file_on_storage_does_not_count(
     artifact: Artifact, hours: float, monkeypatch: pytest.MonkeyPatch
