@@ -218,8 +218,17 @@ def inputs(name: str, config: PipelineConfig) -> tuple[str, ...]:
 
 def plan(name: str, config: PipelineConfig) -> tuple[str, ...]:
     """Return a node and all nodes it depends on, each after its inputs."""
-    before = dict.fromkeys(each for source in inputs(name, config) for each in plan(source, config))
-    return (*before, node(name, config))
+    found: dict[str, None] = {}
+    _add_planned(node(name, config), config, found)
+    return tuple(found)
+
+
+def _add_planned(name: str, config: PipelineConfig, found: dict[str, None]) -> None:
+    # A node that several others read is visited once: the paths through many rounds are too many.
+    for source in inputs(name, config):
+        if source not in found:
+            _add_planned(source, config, found)
+    found[name] = None
 
 
 def key(name: str, config: PipelineConfig) -> str:

@@ -183,6 +183,7 @@ class ListwiseConfig(FineTuningConfig):
     rounds: int = Field(
         default=1,
         ge=1,
+        le=20,
         description="trainings one after another: the model of a round scores the training candidates, and the noise "
         "filter and negative_ranks of the next round read these scores",
     )
@@ -197,7 +198,7 @@ class ListwiseConfig(FineTuningConfig):
 
     @property
     def round_before(self) -> str:
-        """The name of the round before the last one, which is also that of its run; empty if there is one round."""
+        """Name of the previous round, and of its run; empty if there is one round."""
         return round_named(self.rounds - 1) if self.rounds > 1 else ""
 
     @field_validator("negative_ranks")

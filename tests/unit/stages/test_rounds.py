@@ -65,6 +65,20 @@ def test_a_pipeline_measures_every_round_and_reports_the_noise_that_each_one_lea
     assert flow.pair_rankers(config)[-1] == "drbert"
 
 
+def test_without_a_filter_rounds_have_no_report_on_noise() -> None:
+    config = build("demo", assignments=[*ROUNDS, "noise.threshold=1"])
+    assert not [node for node, _ in whole(config) if node.startswith("noise_report")]
+
+
+def test_twenty_rounds_are_planned_at_once_and_more_are_refused() -> None:
+    config = build("demo", assignments=[*ROUNDS, "listwise.rounds=20", "listwise.continued=true"])
+    plan = flow.plan("listwise", config)
+    assert len(set(plan)) == len(plan)
+    assert plan.index("listwise@round18") < plan.index("listwise@round19") < plan.index("listwise")
+    with pytest.raises(ConfigError, match=r"listwise\.rounds"):
+        build("demo", assignments=["listwise.rounds=21"])
+
+
 def test_the_runs_of_rounds_come_and_go_with_their_number() -> None:
     config = build("demo", assignments=ROUNDS)
     fewer = apply(config.model_dump(), {"listwise.rounds": 2})
