@@ -194,7 +194,9 @@ def describe(name: str, config: PipelineConfig) -> Node:
     sections = {name: getattr(config, name) for name in stage.sections}
     chosen = {name: section.model_dump(mode="json", exclude=section.unused()) for name, section in sections.items()}
     needed = tuple(node(each, config) for each in stage.inputs(config))
-    return Node(name, stage.version, chosen, needed, stage.job)
+    # Which words are marked has changed since the first version, for texts that follow one that ends in an apostrophe.
+    version = stage.version + (1 if "input" in sections and config.input.markers else 0)
+    return Node(name, version, chosen, needed, stage.job)
 
 
 def _describe_run(name: str, train: bool, config: PipelineConfig) -> Node:

@@ -496,3 +496,10 @@ def test_new_markers_are_not_frozen(phase: str) -> None:
 def test_scores_of_sdnet_cannot_filter_noise(key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key}=sdnet cannot be used"):
         flow.key("drbert", build("minilm", assignments=["runs.sdnet={kind: rerank, model: sdnet}", f"{key}=sdnet"]))
+
+
+def test_only_marked_models_have_the_version_of_the_later_markers() -> None:
+    plain, marked = (build("demo", assignments=[f"input.markers={number}"]) for number in (0, 4))
+    for stage in ("pointwise", "listwise"):
+        assert flow.describe(stage, plain).version == flow.STAGES[stage].version < flow.describe(stage, marked).version
+    assert flow.describe("corpus", marked).version == flow.STAGES["corpus"].version
