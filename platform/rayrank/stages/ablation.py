@@ -22,10 +22,10 @@ from rayrank.text.ragged import Ragged
 from rayrank.text.words import multi_piece_queries, word_table
 
 TRAINED = ("pretrain", "pointwise", "listwise", "sdnet")
-NO_NOISE_FILTER = {"noise.threshold": 1.0, "noise.margin": None, "noise.relabel": None, "listwise.rounds": 1}
 """The stages that count towards a row's device seconds, as does scoring the training candidates for the noise filter.
 Other stages, and scoring held-out splits, do not count."""
 
+NO_NOISE_FILTER = {"noise.threshold": 1.0, "noise.margin": None, "noise.relabel": None}
 
 BERT = {"pretrain.enabled": False, "input.query_type": False, "input.markers": 0, "strm.form": "off"}
 """The settings that make the pointwise model a plain BERT re-ranker, monoBERT."""
@@ -79,9 +79,11 @@ def _model_rows(config: PipelineConfig, full: str) -> list[RowSpec]:
         return rows
     # In the paper's row without the pointwise phase, the listwise phase is longer by the pointwise epochs.
     longer = {"listwise.start": "encoder", "listwise.epochs": config.listwise.epochs + config.pointwise.epochs}
+    # Without the filter nothing reads the scores of a round, unless negatives are drawn by their ranks.
+    unfiltered = NO_NOISE_FILTER if config.listwise.negative_ranks else {**NO_NOISE_FILTER, "listwise.rounds": 1}
     phases = [
         RowSpec("- pointwise", longer if config.listwise.start != "encoder" else {}, full),
-        RowSpec("- noise reduction", NO_NOISE_FILTER, full),
+        RowSpec("- noise reduction", unfiltered, full),
         *(RowSpec("- listwise", {}, name) for name in plain[:1]),
     ]
     return [*rows[:-2], phases[0], rows[-2], *phases[1:], rows[-1]]

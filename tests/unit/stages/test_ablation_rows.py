@@ -71,6 +71,16 @@ def test_the_row_without_noise_reduction_filters_nothing() -> None:
     assert not apply(config.model_dump(), row.changes).noise.reads_scores
 
 
+@pytest.mark.parametrize(("ranks", "rounds"), [([2, 30], 3), (None, 1)])
+def test_without_noise_reduction_rounds_stay_if_they_refresh_the_negatives(
+    ranks: list[int] | None, rounds: int
+) -> None:
+    changes = {"listwise.rounds": 3, "listwise.negative_ranks": ranks}
+    config = apply(PRESETS["paper"]().model_dump(), changes)
+    row = next(row for row in table_one(config) if row.name == "- noise reduction")
+    assert configured(config, row, 0).listwise.rounds == rounds
+
+
 def test_a_soup_as_the_full_model_has_the_rows_of_the_listwise_phase() -> None:
     config = build("demo", assignments=["listwise.soup=[13, 14]", "runs.soup={kind: rerank, model: soup}"])
     assert full_run(config) == "soup"
