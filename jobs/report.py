@@ -29,14 +29,13 @@ def write(arguments: Arguments, config: PipelineConfig, store: Store) -> str:
     return f"{place.url}/{PAGE}"
 
 
-def write_against(arguments: Arguments, config: PipelineConfig, store: Store) -> str:
+def write_against(arguments: Arguments, other: Artifact, config: PipelineConfig, store: Store) -> str:
     """Write the comparison with another report, as against-KEY.html beside report.html; return its URL."""
     from rayrank.reports.page.against import files
-    from rayrank.stages.report.against import collect_against, other_report
+    from rayrank.stages.report.against import collect_against
     from rayrank.stages.report.collect import folder
 
     place = folder(config, store)
-    other = other_report(arguments.against, place)
     facts = collect_against(place.read_json("report.json"), place, other, config)
     name = f"against-{other.key}"
     command = f"rayrank report {options_of(arguments)} --against {arguments.against}"
@@ -53,14 +52,17 @@ def _write(place: Artifact, name: str, facts: dict[str, Any], found: dict[str, b
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
     """Write the report, and the comparison that is asked for, and return where they are."""
+    from rayrank.stages.report.against import other_report
     from rayrank.stages.report.collect import CAPACITY, folder
 
+    # A report that cannot be read is reported before anything is written.
+    other = other_report(arguments.against, folder(config, store)) if arguments.against else None
     if arguments.capacity:
         # It stays beside the report, so that later reports show it, too.
         folder(config, store).write_json(CAPACITY, read_capacity("--capacity", arguments.capacity).model_dump())
     facts = {"report": write(arguments, config, store)}
-    if arguments.against:
-        facts["comparison"] = write_against(arguments, config, store)
+    if other:
+        facts["comparison"] = write_against(arguments, other, config, store)
     return {**facts, "findings": [f"{name}: {url}" for name, url in facts.items()]}
 
 

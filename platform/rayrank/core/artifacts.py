@@ -149,9 +149,8 @@ class Artifact:
 
     def put_folder(self, local: str, name: str) -> None:
         """Copy a local folder to storage, under a name that no other process uses: the copy is not atomic."""
-        path = self.path(name)
-        with storage_errors(path):
-            self.filesystem.put(local.rstrip("/") + "/", path + "/", recursive=True)
+        with storage_errors(self.path(name)):
+            self.filesystem.put(local.rstrip("/") + "/", f"{self.path(name)}/", recursive=True)
 
     def remove_folder(self, name: str) -> None:
         """Delete a folder that was needed only while the artifact was made."""
@@ -170,13 +169,14 @@ class Artifact:
 class Store:
     """All artifacts of one storage root, found by configuration."""
 
-    def __init__(self, root: str) -> None:
-        """Take any fsspec path; a local one may be relative."""
+    def __init__(self, root: str, *, is_read_only: bool = False) -> None:
+        """Take any fsspec path; a local one may be relative. Unless it is only read, make it and try to write to it."""
         try:
             filesystem, path = fsspec.url_to_fs(root)
             # Workers run in other folders, so a local root is made absolute, without file://.
-            local = isinstance(filesystem, LocalFileSystem)
-            self.root = str(Path(path).resolve()) if local else _without_slashes(root)
+            self.root = str(Path(path).resolve()) if isinstance(filesystem, LocalFileSystem) else _without_slashes(root)
+            if is_read_only:
+                return
             filesystem.makedirs(path, exist_ok=True)
             probe = f"{path}/.writable.{uuid.uuid4().hex}"
             filesystem.pipe_file(probe, b"")

@@ -15,6 +15,7 @@ from rayrank.core.overrides import build
 from rayrank.core.records import CANDIDATES, JUDGMENTS
 from rayrank.jobs.report import run
 from rayrank.stages import evaluate
+from rayrank.stages.report.collect import folder
 from tests.unit.reports.test_report_page import check_figures
 from tests.unit.stages.test_report_facts import OPTIONS, corpus, finish, table
 
@@ -95,3 +96,22 @@ def test_the_report_of_one_storage_is_not_compared_with_itself(tmp_path: Path) -
     with pytest.raises(ConfigError, match="nowhere has no other report"):
         run(asked(against=str(tmp_path / "nowhere")), config, store)
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_report_is_named_by_its_folder_with_or_without_a_slash(tmp_path: Path) -> None:
+    old, new = config_of(), config_of("listwise.negatives=7")
+    other, store = made(tmp_path / "old", WORSE, old), made(tmp_path / "new", RUNS, new)
+    url = folder(old, other).url
+
+    assert compared(new, store, url)[0]["sides"] == compared(new, store, f"{url}/")[0]["sides"]
+
+
+@pytest.mark.parametrize("place", ["foo://x", "{file}"])
+def test_a_report_that_cannot_be_read_is_one_sentence_before_anything_is_written(place: str, tmp_path: Path) -> None:
+    config, store = config_of(), Store(str(tmp_path / "storage"))
+    corpus(store, config)
+    (tmp_path / "file").touch()
+
+    with pytest.raises(ConfigError, match=r"^--against .* cannot be read: .*; name a storage, or the folder of a"):
+        run(asked(against=place.format(file=tmp_path / "file")), config, store)
+    assert not folder(config, store).exists("report.html")

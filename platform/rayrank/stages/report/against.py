@@ -7,7 +7,7 @@ import fsspec
 
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
-from rayrank.core.errors import ConfigError
+from rayrank.core.errors import ConfigError, RayrankError
 from rayrank.measure.metrics import PerQuery
 from rayrank.reports.ablation import Procedure
 from rayrank.reports.comparison import overall
@@ -19,19 +19,34 @@ FOLDER, FACTS = "report", "report.json"
 
 def other_report(place: str, own: Artifact) -> Artifact:
     """Return the report that `--against` names: its folder, or a storage, whose newest report but this one is meant."""
-    filesystem, path = fsspec.url_to_fs(place)
-    path = path.rstrip("/")
-    if filesystem.exists(f"{path}/{FACTS}"):
-        root, folder, key = place.rstrip("/").rsplit("/", 2) if place.count("/") > 1 else path.rsplit("/", 2)
-        return Artifact(root, folder, key)
-    # A storage that does not exist is not made here.
-    folders = Store(place).folders(FOLDER) if filesystem.isdir(path) else iter(())
-    found = [folder for folder in folders if folder.exists(FACTS) and folder.url != own.url]
-    if not found:
+    try:
+        other = _found(place, own)
+        theirs = other and other.read_json(FACTS)
+    except RayrankError:
+        raise
+    except Exception as error:  # each file system raises its own, such as an unknown protocol
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise ConfigError(
+            f"--against {place} cannot be read: {reason}; name a storage, or the folder of a report in it."
+        ) from None
+    if other is None:
         raise ConfigError(
             f"--against {place} has no other report: make one with rayrank report and the options of that storage."
         )
-    return max(found, key=lambda folder: folder.read_json(FACTS)["created"])
+    if "settings" not in theirs:
+        raise ConfigError(f"--against {other.url} was made by an earlier version: make that report again.")
+    return other
+
+
+def _found(place: str, own: Artifact) -> Artifact | None:
+    filesystem, _ = fsspec.url_to_fs(place)
+    store = Store(place, is_read_only=True)
+    _, path = fsspec.url_to_fs(store.root)
+    if filesystem.exists(f"{path}/{FACTS}"):
+        root, folder, key = store.root.rsplit("/", 2)
+        return Artifact(root, folder, key)
+    found = [each for each in store.folders(FOLDER) if each.exists(FACTS) and each.url != own.url]
+    return max(found, key=lambda each: each.read_json(FACTS).get("created", ""), default=None)
 
 
 def collect_against(
@@ -39,8 +54,6 @@ def collect_against(
 ) -> dict[str, Any]:  # fmt: skip
     """Return the facts of a comparison of this report with another one, which are in `other`."""
     theirs = other.read_json(FACTS)
-    if "settings" not in theirs:
-        raise ConfigError(f"--against {other.url} was made by an earlier version: make that report again.")
     labels = _labels(own, other)
     pairs = _pairs(facts, theirs)
     runs = [_run(run, its, (own, other), _is_paired(facts, theirs), config) for run, its in pairs]
