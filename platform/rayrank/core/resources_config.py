@@ -3,7 +3,7 @@
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from rayrank.core.section import Section
 
@@ -11,10 +11,17 @@ _NAME = r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 LABEL = re.compile(rf"([A-Za-z0-9.-]+/)?{_NAME}=!?({_NAME}|in\({_NAME}(, ?{_NAME})*\))")
 
 
+def _several(labels: object) -> object:
+    return (labels,) if isinstance(labels, str) else labels
+
+
 def _labels(labels: tuple[str, ...]) -> tuple[str, ...]:
     for label in labels:
         if not LABEL.fullmatch(label):
             raise ValueError(f"{label!r} is not KEY=VALUE, KEY=!VALUE, KEY=in(VALUE, VALUE) or KEY=!in(VALUE, VALUE)")
+    keys = [label.partition("=")[0] for label in labels]
+    if repeated := [key for key in keys if keys.count(key) > 1]:
+        raise ValueError(f"{repeated[0]} is named twice: give it once, for several values as {repeated[0]}=in(A, B)")
     return labels
 
 
@@ -46,9 +53,10 @@ class ResourcesConfig(Section):
     score_actors: int | None = Field(
         default=None, ge=1, description="if empty, one per GPU; a cluster without GPUs gets one per node"
     )
-    labels: Annotated[tuple[str, ...], AfterValidator(_labels)] = Field(
+    labels: Annotated[tuple[str, ...], BeforeValidator(_several), AfterValidator(_labels)] = Field(
         default=(),
-        description="KEY=VALUE labels of the nodes that train, score and encode, as in ray.io/accelerator-type=H200",
+        description="labels of the nodes that train, score and encode, as in [ray.io/accelerator-type=H200]; a value "
+        "may also be !VALUE, in(A, B) or !in(A, B)",
     )
     checkpoint_steps: int = Field(
         default=500, ge=1, description="steps between checkpoints; a killed training repeats at most this many"

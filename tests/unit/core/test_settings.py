@@ -39,6 +39,12 @@ def test_labels_of_nodes_are_given_as_ray_writes_selectors() -> None:
             build("demo", assignments=[f"resources.labels=['{wrong}']"])
 
 
+def test_one_label_needs_no_brackets_and_a_key_is_named_once() -> None:
+    assert build("demo", assignments=["resources.labels=gpu=!a"]).resources.label_selector() == {"gpu": "!a"}
+    with pytest.raises(ConfigError, match=r"gpu is named twice: give it once, for several values as gpu=in\(A, B\)"):
+        build("demo", assignments=["resources.labels=[gpu=a, gpu=b]"])
+
+
 def test_the_suggested_next_commands_have_the_settings_of_the_pipeline() -> None:
     options = parser("")
     given = ["--preset", "minilm", "--dataset", "beir:my data", "--storage", "s", "--set", "listwise.lr=1e-4"]
