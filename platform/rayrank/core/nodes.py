@@ -30,12 +30,12 @@ def stage_of(name: str, config: PipelineConfig) -> tuple[str, PipelineConfig]:
     """Return the stage of a node, and the configuration that makes it."""
     if not is_variant(name):
         return name, config
-    stage, _, seed = name.partition("@")
-    if seed.startswith("round"):
-        own: dict[str, object] = {"rounds": int(seed.removeprefix("round"))}
+    stage, _, variant = name.partition("@")
+    if variant.startswith("round"):
+        own: dict[str, object] = {"rounds": int(variant.removeprefix("round"))}
         return stage, config.model_copy(update={"listwise": config.listwise.model_copy(update=own)})
     # With training.seed the member has the key of the listwise model itself, so it is not trained twice.
-    own = {"seed": None if int(seed) == config.training.seed else int(seed)}
+    own = {"seed": None if int(variant) == config.training.seed else int(variant)}
     return stage, config.model_copy(update={"listwise": config.listwise.model_copy(update=own)})
 
 
