@@ -221,6 +221,7 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "resources.train_cpus": ("2", NOTHING),
     "resources.train_gpus": ("0.5", NOTHING),
     "resources.score_actors": ("2", NOTHING),
+    "resources.labels": ("[gpu=a]", NOTHING),
     "resources.checkpoint_steps": ("2", NOTHING),
     "resources.retries": ("2", NOTHING),
 }
