@@ -98,12 +98,16 @@ def test_the_report_of_one_storage_is_not_compared_with_itself(tmp_path: Path) -
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_report_is_named_by_its_folder_with_or_without_a_slash(tmp_path: Path) -> None:
+def test_a_report_is_named_by_its_folder_with_or_without_a_slash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old, new = config_of(), config_of("listwise.negatives=7")
     other, store = made(tmp_path / "old", WORSE, old), made(tmp_path / "new", RUNS, new)
     url = folder(old, other).url
+    monkeypatch.chdir(other.root)
 
-    assert compared(new, store, url)[0]["sides"] == compared(new, store, f"{url}/")[0]["sides"]
+    for place in (f"{url}/", url.removeprefix(f"{other.root}/"), url.removeprefix(f"{other.root}/") + "/"):
+        assert compared(new, store, place)[0]["sides"] == compared(new, store, url)[0]["sides"]
 
 
 @pytest.mark.parametrize("place", ["foo://x", "{file}"])
