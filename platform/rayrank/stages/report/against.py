@@ -21,7 +21,7 @@ def other_report(place: str, own: Artifact) -> Artifact:
     """Return the report that `--against` names: its folder, or a storage, whose newest report but this one is meant."""
     try:
         other = _found(place, own)
-        theirs = other and other.read_json(FACTS)
+        theirs = other.read_json(FACTS) if other else {}
     except RayrankError:
         raise
     except Exception as error:  # each file system raises its own, such as an unknown protocol
