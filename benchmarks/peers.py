@@ -53,6 +53,9 @@ MIN_CORRELATION = 0.98
 STARTUP_S = 300
 """Seconds that a server may take to start."""
 
+WORDS = 90
+"""Words of a passage: vLLM refuses a pair that is longer than the model reads, and the others would cut it."""
+
 NAME = "model"
 """The model's name in requests."""
 
@@ -144,7 +147,10 @@ def prepared(arguments: argparse.Namespace, folder: Path) -> tuple[str, Requests
     work = build_work(arguments, folder, (arguments.passages, arguments.passages))
     lines = [json.loads(line) for line in Path(work.bodies).read_text().splitlines()]
     file = folder / "documents.jsonl"
-    bodies = [{"model": NAME, "query": line["query"], "documents": line["texts"]} for line in lines]
+    bodies = [
+        {"model": NAME, "query": line["query"], "documents": [" ".join(text.split()[:WORDS]) for text in line["texts"]]}
+        for line in lines
+    ]
     file.write_text("\n".join(map(json.dumps, bodies)))
     return work.model, Requests(str(file), work.pairs_per_request, arguments.requests)
 
