@@ -130,7 +130,13 @@ def test_the_ablation_reuses_artifacts_and_reports_the_difference_of_each_row(st
     difference = without["interval"]["mean"] - full["interval"]["mean"]
     assert without["comparison"]["difference"] == pytest.approx(difference)
     folder = Path(str(summary["folder"]))
-    assert {path.name for path in folder.iterdir()} == {"table.json", "table.md", "table.tex", "table.png"}
+    assert {path.name for path in folder.iterdir()} == {
+        "about.json",
+        "table.json",
+        "table.md",
+        "table.tex",
+        "table.png",
+    }
     (compared,) = summary["comparisons"]
     report = json.loads(Path(compared, "report.json").read_text())
     assert (report["run"], report["baseline"], report["split"]) == ("- listwise", "BM25", "test")
@@ -151,7 +157,12 @@ def test_the_learning_curve_ends_with_the_trained_models_and_the_run_that_dev_ch
     assert names == ["BM25", "pointwise", "DR-BERT", "fused", "chosen on dev"]
     figures = {row["name"]: row["figures"]["test"]["MRR@10"]["all"]["interval"] for row in point["table"]["rows"]}
     assert figures["chosen on dev"] == figures[point["chosen"][0]]
-    assert {path.name for path in Path(summary["folder"]).iterdir()} == {"curve.json", "curve.md", "curve.png"}
+    assert {path.name for path in Path(summary["folder"]).iterdir()} == {
+        "about.json",
+        "curve.json",
+        "curve.md",
+        "curve.png",
+    }
 
 
 def test_an_exported_model_scores_as_the_stored_run(measured: Path, run: Run, tmp_path: Path) -> None:
@@ -243,7 +254,7 @@ def test_cut_words_are_compared_with_and_without_strm_and_their_attention_is_dra
     # So small a training decides which of the two models ranks such passages higher, not STRM.
     assert len(report["attention"]) == min(2, len(report["lowered"]) + len(report["raised"])) > 0
     pictures = {f"attention-{number}.png" for number in range(1, len(report["attention"]) + 1)}
-    assert {path.name for path in folder.iterdir()} == {"report.json", "report.md", *pictures}
+    assert {path.name for path in folder.iterdir()} == {"about.json", "report.json", "report.md", *pictures}
     assert all(case["plain_rank"] < case["rank"] for case in report["lowered"])
     assert all(case["plain_rank"] > case["rank"] for case in report["raised"])
     rows = pa.concat_tables(
