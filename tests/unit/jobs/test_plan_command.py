@@ -56,7 +56,10 @@ def test_a_measurement_that_is_stopped_ends_without_a_traceback(tmp_path: Path) 
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         command = [sys.executable, "-m", "rayrank.jobs.plan", "--measure", url, "--file", str(tmp_path / "c.json")]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        # Commands that a script starts in the background ignore Ctrl-C, and so do their children.
+        process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+        )
         server.settimeout(60)
         # The command waits for an answer from here on.
         with server.accept()[0]:

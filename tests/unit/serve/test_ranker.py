@@ -11,6 +11,7 @@ from typing import Any
 import click
 import numpy as np
 import pytest
+import ray
 import torch
 
 from rayrank.bundle.export import Bundle, export, settings_of
@@ -152,6 +153,8 @@ def test_serve_run_is_refused_beside_another_server_unless_it_joins_that_one(
 ) -> None:
     monkeypatch.setattr(sys, "argv", command)
     monkeypatch.setattr(app, "canonicalize_bootstrap_address", lambda address: running)
+    # Tests of the endpoint may have left a Ray in this process.
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with socket.create_server(("127.0.0.1", 0), reuse_port=True) as server:
         port = server.getsockname()[1]
         monkeypatch.setattr(app, "SERVE_RUN_PORT", port)

@@ -189,7 +189,8 @@ def test_the_job_compares_students_with_and_without_teacher_and_counts_what_the_
     assert parts[distillation.ALONE, "listwise"] == parts[distillation.TAUGHT, "listwise"] == 2
     assert (distillation.TAUGHT, "pointwise") not in parts  # the one of the student without a teacher
     folder = Path(facts["folder"])
-    assert {file.name for file in folder.iterdir()} == {"distillation.json", "table.md", "table.png", "student.yaml"}
+    names = {"about.json", "distillation.json", "table.md", "table.png", "student.yaml"}
+    assert {file.name for file in folder.iterdir()} == names
     read = build("paper", str(folder / "student.yaml"))
     taught_config = changed(base, {"listwise.teacher": "teacher", "noise.run": "teacher"})
     assert flow.key("drbert", read) == flow.key("drbert", taught_config)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -76,6 +77,7 @@ class Corpus:
         tokenizer = exported.tokenizer.backend_tokenizer.to_str()
         query_pieces, passage_pieces = PieceEncoder(tokenizer, 64), PieceEncoder(tokenizer, 512)
         self.manifest = {"shards": ["passages.parquet"]}
+        self.url = f"memory://{uuid4()}"
         self._tables = {
             "queries.parquet": pa.table({"query_id": _ids(queries), "piece_ids": query_pieces(queries)}),
             "passages.parquet": pa.table({"passage_id": _ids(passages), "piece_ids": passage_pieces(passages)}),
@@ -84,6 +86,9 @@ class Corpus:
 
     def read_table(self, name: str, columns: list[str] | None = None) -> pa.Table:
         return self._tables[name] if columns is None else self._tables[name].select(columns)
+
+    def batches(self, name: str, columns: list[str]) -> list[pa.RecordBatch]:
+        return self.read_table(name, columns).to_batches()
 
 
 def _ids(texts: list[str]) -> list[str]:
