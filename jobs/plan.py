@@ -20,8 +20,6 @@ from rayrank.core.errors import ConfigError, RayrankError
 from rayrank.core.progress import say
 from rayrank.jobs.entry import check_file
 
-WANTED = ("rps", "documents", "p95_ms")
-
 
 def check(arguments: argparse.Namespace) -> None:
     """Refuse options that cannot be used, before the endpoint is loaded."""

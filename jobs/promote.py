@@ -60,13 +60,9 @@ def check(arguments: Arguments) -> None:
 
 def _opened(settings: "Settings") -> "Bundle":
     """Load a model, and refuse it where its replicas would."""
-    from rayrank.bundle.export import load
-    from rayrank.bundle.golden import check_fusion
+    from rayrank.bundle.export import load_for_serving
 
-    exported = load(settings["model"], settings.get("backend", "torch"))
-    if exported.fusion:
-        check_fusion(exported.golden, exported.fusion)
-    return exported
+    return load_for_serving(settings["model"], settings.get("backend", "torch"))
 
 
 def _checked(settings: "Settings") -> tuple["Bundle", str]:

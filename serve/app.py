@@ -91,14 +91,11 @@ def application(arguments: dict[str, Any]) -> serve.Application:
 
 def _check(config: ServeConfig) -> None:
     """Open the models, the keys and the first stage once, so that errors appear here instead of in a replica's log."""
-    from rayrank.bundle.export import load
-    from rayrank.bundle.golden import check_fusion
+    from rayrank.bundle.export import load_for_serving
     from rayrank.serve.first_stages import open_run
 
     for each in config.each().values():
-        exported = load(each.model, each.backend)
-        if exported.fusion:
-            check_fusion(exported.golden, exported.fusion)
+        load_for_serving(each.model, each.backend)
     ApiKeys(config)
     if config.http.otlp:
         check_installed(config.http.otlp)

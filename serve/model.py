@@ -15,8 +15,7 @@ import torch
 from scipy.special import expit
 
 from rayrank.bundle.explain import explain
-from rayrank.bundle.export import load
-from rayrank.bundle.golden import check_fusion
+from rayrank.bundle.export import load_for_serving
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.prepare import compile_for_scoring, scoring_copy
 from rayrank.models.inference.scorer import Scorer
@@ -53,9 +52,7 @@ class ServedModel:
     def __init__(self, config: ServeConfig) -> None:
         """Load the exported folder and score a first batch, so that compilation is over before the first request."""
         self.config = config
-        self._exported = self._explained = load(config.model, config.backend)
-        if fusion := self._exported.fusion:
-            check_fusion(self._exported.golden, fusion)
+        self._exported = self._explained = load_for_serving(config.model, config.backend)
         self.reader = RequestReader(self._exported, config)
         # One at a time: an explanation takes as long as scoring hundreds of pairs.
         self._explainer = ThreadPoolExecutor(1, "explaining")

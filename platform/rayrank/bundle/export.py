@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
 from rayrank.bundle.dev_sample import JudgedQuery, from_lines, to_lines
-from rayrank.bundle.golden import GOLDEN_PAIRS, GoldenPair
+from rayrank.bundle.golden import GOLDEN_PAIRS, GoldenPair, check_fusion
 from rayrank.bundle.sequence_classification import (
     from_sequence_classification,
     is_portable,
@@ -199,6 +199,14 @@ def _save_tokenizer(tokenizer: "PreTrainedTokenizerFast", folder: Path, length: 
         config.pop(name, None)
     # Other libraries truncate pairs to model_max_length.
     _dump(file, {**config, "model_max_length": length})
+
+
+def load_for_serving(folder: str, backend: Backend = "torch") -> Bundle:
+    """Load a folder as `load` does, and refuse it if this machine fuses scores otherwise than training."""
+    exported = load(folder, backend)
+    if exported.fusion:
+        check_fusion(exported.golden, exported.fusion)
+    return exported
 
 
 def load(folder: str, backend: Backend = "torch") -> Bundle:
