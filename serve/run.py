@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from rayrank.cluster.connection import start_here
 from rayrank.core.errors import ConfigError, RayrankError
 from rayrank.core.progress import say
 from rayrank.serve.config import MODEL_NAME, ServeConfig, read
@@ -117,9 +118,12 @@ def _join_ray() -> None:
     from ray import serve
 
     os.environ.setdefault(*HOOK)
-    address = os.environ.get("RAY_ADDRESS", "local")
+    address = os.environ.get("RAY_ADDRESS")
     try:
-        ray.init(address=address, namespace="serve", logging_level=logging.WARNING)
+        if address:
+            ray.init(address=address, namespace="serve", logging_level=logging.WARNING)
+        else:
+            start_here(namespace="serve", logging_level=logging.WARNING)
     except (ConnectionError, ValueError) as error:
         raise ConfigError(
             f"RAY_ADDRESS={address} cannot be used: {_reason(error).rstrip('.')}; name a running Ray, or unset it."

@@ -20,6 +20,7 @@ import torch
 from ray import serve
 
 from rayrank.bundle.export import Bundle, export, settings_of
+from rayrank.cluster.connection import start_here
 from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.models.encoder import load_encoder
 from rayrank.models.reranker import Reranker
@@ -126,7 +127,7 @@ def serving() -> Iterator[str]:
     """The URL of a Ray Serve without an application."""
     port = free_port()
     os.environ.setdefault(*HOOK)
-    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
+    start_here(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     yield f"http://127.0.0.1:{port}"
     serve.shutdown()

@@ -13,6 +13,9 @@ from rayrank.core.errors import ConfigError
 from rayrank.core.progress import say
 from rayrank.core.resources_config import ResourcesConfig
 
+ATTEMPTS = 3
+"""How often a start of Ray is tried; the second is faster, since its files lie in memory then."""
+
 
 def start_ray() -> None:
     """Join the cluster a submitted job runs in, or start one inside this process."""
@@ -27,7 +30,7 @@ def start_ray() -> None:
     else:
         say("starting Ray on this machine")
         try:
-            ray.init(address="local", include_dashboard=False, **options)
+            start_here(include_dashboard=False, **options)
         except Exception as error:  # Ray raises a bare Exception if its processes do not start in time
             reason = str(error).strip().split("\n")[0].rstrip(".")
             raise ConfigError(
@@ -42,6 +45,20 @@ def start_ray() -> None:
     if options["runtime_env"] and not address:
         # The first worker starts the fork server, which needs seconds; meanwhile this process does other work.
         ray.remote(num_cpus=0)(lambda: None).remote()
+
+
+def start_here(**options: Any) -> None:
+    """Start Ray on this machine; again if the machine was too busy, because Ray gives its own processes 15 seconds."""
+    import ray
+
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            ray.init(address="local", **options)
+            return
+        except Exception as error:  # Ray raises a bare Exception
+            if not left or "timed out" not in str(error):
+                raise
+            say("Ray did not start in time; trying again")
 
 
 def _join(address: str, options: dict[str, Any]) -> None:
