@@ -4,8 +4,8 @@
 
 In each drill concurrent clients send requests of ten passages without a pause, the fault occurs, and the clients go on
 until the endpoint answers as before. The model is MiniLM-L6 with an untrained head, in int8. A refused request (429 or
-503) must say when to come back (Retry-After); the last columns count the requests that were not told so, those whose
-connection broke, and the longest that any request waited. The drills:
+503) must say when to come back (Retry-After), and its client waits as long; the last columns count the requests that
+were not told so, those whose connection broke, and the longest that any request waited. The drills:
 """
 
 import argparse
@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -244,7 +244,7 @@ def main() -> None:
             drill(ground, outcomes[-1])
             print(outcomes[-1].row(), flush=True)
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
+        Path(arguments.json).write_text(json.dumps([vars(outcome) for outcome in outcomes], indent=2))
 
 
 def parsed() -> argparse.Namespace:

@@ -3,6 +3,7 @@
 import argparse
 import json
 import logging
+import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +18,11 @@ from benchmarks.pairs import TextPairs, read_pairs
 from benchmarks.peer_server import free_port
 from benchmarks.score import exported
 from rayrank.bundle.export import export
+from rayrank.cluster.connection import start_here
 from rayrank.core.config import StrmConfig
 from rayrank.models.inference.onnx_graph import int8, onnx_graph
 from rayrank.serve.app import build
+from rayrank.serve.run import HOOK
 
 LENGTH = 180
 """Maximum word pieces of a pair."""
@@ -65,10 +68,11 @@ def build_work(
 @contextmanager
 def endpoint(settings: dict[str, Any]) -> Iterator[str]:
     """Run the endpoint on a new Ray instance; yields its URL."""
+    os.environ.setdefault(*HOOK)  # what `rayrank serve` puts around Ray's HTTP proxies
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     # By default Ray lowers the priority of its workers, which would favour the baseline server.
-    ray.init(
-        address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING,
+    start_here(
+        include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING,
         _system_config={"worker_niceness": 0},
     )  # fmt: skip
     try:

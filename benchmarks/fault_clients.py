@@ -12,6 +12,9 @@ import aiohttp
 PATIENCE_S = 180
 """Seconds after which a client gives up; no request may wait that long."""
 
+PAUSE_S = 0.2
+"""Seconds that a client waits after an answer which does not say when to come back."""
+
 QUIET_S = 3
 """Seconds of answers only after which the endpoint counts as recovered."""
 
@@ -54,7 +57,8 @@ class Outcome:
         others = {status: count for status, count in self.statuses.items() if status not in (200, 429, 503)}
         cells = [sent, self.statuses[200], self.statuses[429], self.statuses[503], sum(others.values())]
         numbers = "".join(f"{cell:>8,}" for cell in [*cells, self.without_retry, sum(self.broken.values())])
-        return f"{self.name:<18}{numbers}{self.longest:>9.1f} s  {self.notes}"
+        notes = "; ".join([*([f"others: {others}"] if others else []), self.notes])
+        return f"{self.name:<18}{numbers}{self.longest:>9.1f} s  {notes}"
 
 
 HEADER = f"{'drill':<18}" + "".join(
@@ -89,18 +93,19 @@ class Clients:
 
     async def _run(self, session: aiohttp.ClientSession) -> None:
         while not self._stop:
-            answer = await send(session, self._url, self._body, self._outcome)
-            await asyncio.sleep(0 if answer == 200 else 0.2)
+            await asyncio.sleep(await send(session, self._url, self._body, self._outcome))
 
 
-async def send(session: aiohttp.ClientSession, url: str, body: Any, outcome: Outcome) -> int:
-    """Send one request, count its outcome, and return its status; 0 if the connection broke."""
+async def send(session: aiohttp.ClientSession, url: str, body: Any, outcome: Outcome) -> float:
+    """Send one request, count its outcome, and return how many seconds to wait before the next, as clients do."""
     began = time.monotonic()
     try:
         async with session.post(url, data=body, timeout=aiohttp.ClientTimeout(total=PATIENCE_S)) as response:
             await response.read()
             outcome.note(response.status, response.headers, time.monotonic() - began)
-            return response.status
+            if response.status == 200:
+                return 0
+            return float(response.headers.get("Retry-After", PAUSE_S))
     except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
         outcome.note_broken(error, time.monotonic() - began)
-        return 0
+        return PAUSE_S
