@@ -131,9 +131,10 @@ class _Lease:
                 continue
             if holder and not waits and (alive or newest != first):
                 raise StorageError(f"{self._artifact.url} is in use by {holder}: wait for it, or end it.")
-            if holder and announced != holder.token:
-                announced = holder.token
-                say(f"waiting for {holder}")
+            who = holder or f"{self._path(number)}, which is empty or damaged and is ignored after {STALE_S:.0f} s"
+            if announced != str(who):
+                announced = str(who)
+                say(f"waiting for {who}")
             time.sleep(POLL_S)
 
     def renew_until(self, work_ended: threading.Event) -> None:
@@ -146,9 +147,18 @@ class _Lease:
                     log.warning("the lease of %s was lost to %s", self._artifact.url, self.lost_to)
                     return
                 self._holder = replace(self._holder, heartbeats=self._holder.heartbeats + 1)
-                self._artifact.filesystem.pipe_file(self._path(number), self._holder.to_bytes())
+                self._rewrite()
             except Exception:  # storage that fails for a moment must not end the heartbeat
                 log.exception("the lease of %s could not be renewed", self._artifact.url)
+
+    def _rewrite(self) -> None:
+        name, content = f"{_PREFIX}{self._number}{_SUFFIX}", self._holder.to_bytes()
+        if self._artifact.is_local:
+            # By way of a draft: on a full disk the file stays as it is, and still names this process.
+            with self._artifact.create(name) as stream:
+                stream.write(content)
+        else:
+            self._artifact.filesystem.pipe_file(self._artifact.path(name), content)
 
     def release(self) -> None:
         """Remove the lease file if it is still this process's."""
@@ -167,8 +177,7 @@ class _Lease:
             filesystem.makedirs(artifact.path("").rstrip("/"), exist_ok=True)
             try:
                 if artifact.is_local:
-                    with filesystem.open(path, "xb") as stream:
-                        stream.write(content)
+                    _create_whole(Path(path), content)
                 else:
                     filesystem.pipe_file(path, content, mode="create")
             except OSError as error:
@@ -221,10 +230,21 @@ class _Lease:
         return self._artifact.path(f"{_PREFIX}{number}{_SUFFIX}")
 
     def _is_own(self, content: bytes | None) -> bool:
-        # If a heartbeat fails, on a full disk for example, this process's own file may be unreadable, so an unreadable
-        # file counts as its own.
+        # If a heartbeat fails halfway on storage that is not local, this process's own file may be unreadable, so an
+        # unreadable file counts as its own.
         holder = _parsed(content)
         return content is not None and (holder is None or holder.token == self._holder.token)
+
+
+def _create_whole(path: Path, content: bytes) -> None:
+    """Create a local file, or none if the disk is full: other processes would wait for the holder of an empty lease."""
+    stream = path.open("xb")
+    try:
+        with stream:
+            stream.write(content)
+    except OSError:
+        path.unlink()
+        raise
 
 
 def _parsed(content: bytes | None) -> Holder | None:

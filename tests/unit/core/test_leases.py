@@ -240,11 +240,52 @@ def test_another_processs_lease_of_the_same_number_is_not_deleted(artifact: Arti
     assert artifact.read_json("lease-1.json") == asdict(ELSEWHERE)
 
 
-def test_a_damaged_lease_is_taken_over(artifact: Artifact) -> None:
+@pytest.mark.parametrize("content", [b"", b'{"host": '])
+def test_an_empty_or_damaged_lease_is_taken_over(artifact: Artifact, content: bytes, said: io.StringIO) -> None:
     with artifact.create("lease-1.json") as stream:
-        stream.write(b'{"host": ')
+        stream.write(content)
     with leased(artifact, "training", waits=False):
         assert files(artifact) == ["lease-2.json"]
+    path = artifact.path("lease-1.json")
+    assert said.getvalue() == f"waiting for {path}, which is empty or damaged and is ignored after 1 s\n"
+
+
+FULL_DISK = textwrap.dedent("""
+    import resource, sys, time
+    from rayrank.core import leases
+    from rayrank.core.artifacts import Artifact
+    from rayrank.core.errors import StorageError
+
+    def let_files_have(size):  # a write beyond it fails, as on a full disk
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    leases.HEARTBEAT_S = 0.05
+    artifact = Artifact(sys.argv[1], "pointwise", "key")
+    for size in (0, 20):
+        let_files_have(size)
+        try:
+            with leases.leased(artifact, "training"):
+                print("holds it")
+        except StorageError as error:
+            print(error)
+    let_files_have(resource.RLIM_INFINITY)
+    with leases.leased(artifact, "training"):
+        let_files_have(0)
+        time.sleep(10 * leases.HEARTBEAT_S)
+        print(leases.Holder(**artifact.read_json("lease-1.json")).is_alive())
+        let_files_have(resource.RLIM_INFINITY)
+""")
+
+
+def test_on_a_full_disk_no_empty_lease_is_left_and_a_held_one_keeps_its_content(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path)], text=True, capture_output=True, check=True, timeout=60
+    )
+
+    path = tmp_path / "pointwise/key/lease-1.json"
+    refused = f"{path} cannot be written: File too large; make room there, or name another --storage."
+    assert done.stdout.splitlines() == [refused, refused, "True"]
+    assert list(path.parent.iterdir()) == []
 
 
 SCRIPT = textwrap.dedent("""
