@@ -3,8 +3,8 @@
 --to is the URL of Ray's dashboard, where a running Serve changes its model without dropping a request, or a Serve
 config file, which is changed in place. Of several models, --replace names the one to replace. --back restores the
 previous model. Each line of --queries is {"query": ..., "documents": [...], "relevance": [...], "first_stage_scores":
-[...]}, where the last two are optional; without --queries the two models are compared on the judged dev queries of the
-new model's folder.
+[...]}, where the last two are optional. A document is a text, or {"text": ..., "fields": {"price": 3}} for a model with
+a fusion. Without --queries the two models are compared on the judged dev queries of the new model's folder.
 """
 
 from pathlib import Path

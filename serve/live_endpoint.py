@@ -35,8 +35,11 @@ class Endpoint:
             self._headers["Authorization"] = f"Bearer {key}"
 
     def scores(self, replay: Replay) -> Scores:
-        """Return the scores of the passages, which may be fused with the replay's first-stage scores."""
+        """Return the scores of the passages, which may be fused with the replay's fields and first-stage scores."""
         body: dict[str, Any] = {"query": replay.query, "documents": list(replay.passages), "raw_scores": True}
+        if replay.fields is not None:
+            pairs = zip(replay.passages, replay.fields, strict=True)
+            body["documents"] = [{"text": text, "fields": own} for text, own in pairs]
         if self._model:
             body["model"] = self._model
         if replay.query_type:

@@ -109,7 +109,8 @@ def new_scores(exported: Bundle, replays: Sequence[Replay]) -> list[Scores]:
 
 
 def _fused(replay: Replay, logits: list[float], fusion: Fusion | None) -> Scores:
-    found = rank(Ask(replay.query, replay.passages, first_stage_scores=replay.first_stage_scores), logits, 0.0, fusion)
+    ask = Ask(replay.query, replay.passages, first_stage_scores=replay.first_stage_scores, fields=replay.fields)
+    found = rank(ask, logits, 0.0, fusion)
     return Scores(logits, [found.fused[place] for place in range(len(logits))] if found.fused else None)
 
 

@@ -7,6 +7,9 @@ from typing import Any, Protocol
 
 from prometheus_client.metrics_core import Metric
 
+MAX_FIELDS = 100
+"""Entries of a document's `fields`."""
+
 
 @dataclass(frozen=True)
 class Ask:

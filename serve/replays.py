@@ -1,7 +1,7 @@
 """Queries that are replayed to compare two models: from a JSONL file, or from the dev sample of an export."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,8 @@ from typing import Any
 from rayrank.bundle.dev_sample import JudgedQuery
 from rayrank.bundle.golden import GoldenPair
 from rayrank.core.errors import DatasetError
+from rayrank.data.sources.passage_fields import readable_fields
+from rayrank.serve.records import MAX_FIELDS
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class Replay:
     query_type: str | None = None
     relevance: Sequence[int] | None = None
     first_stage_scores: Sequence[float] | None = None
+    fields: Sequence[Mapping[str, float]] | None = None
+    """For each passage the values of named features, which a fusion reads."""
 
 
 def golden_replays(pairs: Sequence[GoldenPair]) -> list[Replay]:
@@ -55,21 +59,41 @@ def read_replays(file: str, judgments: str | None) -> list[Replay]:
 
 
 def _replay(entry: dict[str, Any], judged: dict[tuple[str, str], int] | None) -> Replay:
-    documents, relevance = entry["documents"], entry.get("relevance")
-    texts = [document if isinstance(document, str) else str(document["text"]) for document in documents]
-    if not texts:
-        raise ValueError("documents is empty")
+    documents, relevance = _documents(entry["documents"]), entry.get("relevance")
     if judged is not None:
         query_id = str(entry["query_id"])
         relevance = [judged.get((query_id, str(document["id"])), 0) for document in documents]
     first = entry.get("first_stage_scores")
     for name, values in (("relevance", relevance), ("first_stage_scores", first)):
-        if values is not None and len(values) != len(texts):
-            raise ValueError(f"{name} has {len(values)} values for {len(texts)} documents")
+        if values is not None and len(values) != len(documents):
+            raise ValueError(f"{name} has {len(values)} values for {len(documents)} documents")
+    fields = [_fields(place, document.get("fields")) for place, document in enumerate(documents)]
     return Replay(
-        str(entry["query"]), texts, entry.get("query_type"),
+        str(entry["query"]), [str(document["text"]) for document in documents], entry.get("query_type"),
         relevance and [int(each) for each in relevance], first and [float(each) for each in first],
+        fields if any(fields) else None,
     )  # fmt: skip
+
+
+def _documents(given: Any) -> list[dict[str, Any]]:
+    """Return the documents as objects; one that is only a text becomes an object with it."""
+    if not isinstance(given, list):
+        raise ValueError("documents is no list")
+    if not given:
+        raise ValueError("documents is empty")
+    for place, document in enumerate(given):
+        if not isinstance(document, str | dict):
+            raise ValueError(f"documents.{place} is {json.dumps(document)}, neither a text nor an object with a `text`")
+    return [{"text": document} if isinstance(document, str) else document for document in given]
+
+
+def _fields(place: int, named: Any) -> dict[str, float]:
+    """Return the fields of a document as the endpoint reads them."""
+    if not isinstance(named, dict | None):
+        raise ValueError(f'documents.{place}.fields is {json.dumps(named)}, no object such as {{"price": 3}}')
+    if named and len(named) > MAX_FIELDS:
+        raise ValueError(f"documents.{place}.fields has {len(named)} entries, more than {MAX_FIELDS}")
+    return readable_fields(named or {})
 
 
 def _judgments(file: str) -> Iterator[tuple[tuple[str, str], int]]:

@@ -4,14 +4,12 @@ import asyncio
 import time
 import uuid
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rayrank.data.sources.lines import BadRow
-from rayrank.data.sources.passage_fields import number
+from rayrank.data.sources.passage_fields import readable_fields
 from rayrank.serve.protocols.problems import Problem, SharedError
 from rayrank.serve.protocols.route import Service, Serving, documented, guarded
 from rayrank.serve.protocols.wire import (
@@ -25,13 +23,10 @@ from rayrank.serve.protocols.wire import (
     usage_of,
     warnings_of,
 )  # fmt: skip
-from rayrank.serve.records import Answer, Ask
+from rayrank.serve.records import MAX_FIELDS, Answer, Ask
 
 DOCUMENTS_PER_UNIT = 100
 """Documents of one billed search unit at Cohere."""
-
-MAX_FIELDS = 100
-"""Entries of a document's `fields`."""
 
 
 class Document(Wire):
@@ -50,11 +45,7 @@ class Document(Wire):
 
     def values(self) -> dict[str, float]:
         """Return the document's fields that training can read, as it reads them; dates are days since 1970."""
-        found = {}
-        for name, value in self.named().items():
-            with suppress(BadRow):
-                found[name] = number(name, value)
-        return {name: value for name, value in found.items() if value is not None}
+        return readable_fields(self.named())
 
 
 Documents = Annotated[

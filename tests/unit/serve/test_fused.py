@@ -182,11 +182,14 @@ def test_a_machine_that_fuses_otherwise_than_training_neither_serves_nor_promote
 
 
 def test_a_promotion_compares_the_scores_that_endpoints_rank_by(tmp_path: Path) -> None:
-    fusion = FUSION.model_copy(update={"features": FUSION.features[:2], "weights": (1.0, 2.0)})
-    export(str(tmp_path / "model"), replace(made_model(tmp_path / "words"), fusion=fusion))
+    export(str(tmp_path / "model"), replace(made_model(tmp_path / "words"), fusion=FUSION))
     config = ServeConfig.model_validate({"name": "tiny", "model": str(tmp_path / "model")})
     passages = [f"passage {number}" for number in (1, 2, 3)]
-    replays = [Replay("dev 1", passages, first_stage_scores=[3.0, 1.0, 2.0]), Replay("dev 2", passages)]
+    first, fields = [3.0, 1.0, 2.0], [{"price": 0.0}, {}, {"price": 10.0}]
+    replays = [
+        Replay("dev 1", passages, first_stage_scores=first, fields=fields),
+        Replay("dev 2", passages, first_stage_scores=first),
+    ]
     model = Served(config)
     serving = served({"tiny": model}, config)  # type: ignore[dict-item]
     endpoint = Endpoint(next(serving))
@@ -199,7 +202,10 @@ def test_a_promotion_compares_the_scores_that_endpoints_rank_by(tmp_path: Path) 
     assert live[0].fused == pytest.approx(new[0].fused, abs=1e-4)
     assert live[1].logits == pytest.approx(new[1].logits, abs=1e-4)
     assert (live[1].fused, new[1].fused) == (None, None)
-    assert served_scores(replays, new, 0.5) == [new[0].fused, new[1].logits]
+    # The price of the third passage outweighs BM25, which prefers the first.
+    assert new[0].fused is not None
+    assert new[0].fused[2] > new[0].fused[0]
+    assert served_scores(replays, new, 0.0) == [new[0].fused, new[1].logits]
     assert not_fused("live", live) == ["the live model's fusion was not compared on 1 of 2 queries: they lack features"]
     assert not_fused("new", new[:1]) == []
 

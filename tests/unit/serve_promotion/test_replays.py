@@ -34,11 +34,20 @@ def test_queries_are_read_with_documents_and_judgments(tmp_path: Path) -> None:
         tmp_path / "queries.jsonl",
         {"query": "who", "documents": ["a", {"id": 7, "text": "b"}], "relevance": [0, 2]},
         {"query": "where", "documents": ["c"], "query_type": "location", "first_stage_scores": [12]},
+        {
+            "query": "when",
+            "documents": [
+                "d",
+                {"text": "e", "fields": {"price": "3", "date": "1970-01-02", "colour": "red", "stock": None}},
+            ],
+        },
     )
 
     assert read_replays(file, None) == [
         Replay("who", ["a", "b"], relevance=[0, 2]),
         Replay("where", ["c"], "location", first_stage_scores=[12.0]),
+        # As the endpoint reads fields: dates as days since 1970, and nothing but numbers and dates.
+        Replay("when", ["d", "e"], fields=[{}, {"price": 3.0, "date": 1.0}]),
     ]
 
 
@@ -82,6 +91,14 @@ def test_a_new_model_is_compared_by_the_metric_and_the_grade_of_the_configuratio
         ("{", "Expecting property name"),
         ('{"query": "q"}', "'documents' is missing"),
         ('{"query": "q", "documents": []}', "documents is empty"),
+        ('{"query": "q", "documents": "a"}', "documents is no list"),
+        ('{"query": "q", "documents": ["a", 3]}', "documents.1 is 3, neither a text nor an object with a `text`"),
+        ('{"query": "q", "documents": [{"id": 3}]}', "'text' is missing"),
+        ('{"query": "q", "documents": [{"text": "a", "fields": [3]}]}', r"documents.0.fields is \[3\], no object such"),
+        (
+            json.dumps({"query": "q", "documents": [{"text": "a", "fields": {str(n): n for n in range(101)}}]}),
+            "documents.0.fields has 101 entries, more than 100",
+        ),
         ('{"query": "q", "documents": ["a"], "relevance": [1, 0]}', "relevance has 2 values for 1 documents"),
         ('{"query": "q", "documents": ["a"], "first_stage_scores": []}', "first_stage_scores has 0 values for 1 doc"),
         ('{"query": "q", "documents": ["a"], "first_stage_scores": ["x"]}', "could not convert string to float"),

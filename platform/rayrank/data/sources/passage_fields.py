@@ -1,7 +1,8 @@
 """Numeric fields of a passage, such as its price or its date, from a row of a corpus file or from its metadata."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +20,15 @@ def passage_fields(row: dict[str, Any], names: Sequence[str]) -> PassageFields:
     return PassageFields(
         id_field(row, "_id"), tuple(number(name, row[name] if name in row else inner.get(name)) for name in names)
     )
+
+
+def readable_fields(named: Mapping[str, Any]) -> dict[str, float]:
+    """Return the entries that are numbers or dates; those that are neither are left out."""
+    found = {}
+    for name, value in named.items():
+        with suppress(BadRow):
+            found[name] = number(name, value)
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def number(name: str, value: Any) -> float | None:
