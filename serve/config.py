@@ -182,6 +182,7 @@ class ServeConfig(Section):
 
 def read(arguments: Mapping[str, Any]) -> ServeConfig:
     """Return the configuration from dotted keys, nested sections or both; text is converted to the setting's type."""
+    check_names(arguments)
     # The text null means None, as with --set.
     own = {key: value for key, value in arguments.items() if key.partition(".")[0] != "models"}
     config = changed(ServeConfig, ServeConfig().model_dump(), _flat(own))
@@ -203,14 +204,24 @@ def read(arguments: Mapping[str, Any]) -> ServeConfig:
     return config
 
 
+def check_names(arguments: Mapping[str, Any]) -> None:
+    """Refuse a folder and names that are no texts: YAML reads the name 1.10 as a number, and forgets the zero."""
+    models = arguments.get("models") or {}
+    if not isinstance(models, Mapping):
+        raise ConfigError(f"models={models} cannot be used: map names to folders, as in models: {{NAME: DIR}}.")
+    own = [(key, arguments[key]) for key in ("model", "name") if arguments.get(key) is not None]
+    for key, value in [*own, *(("models", name) for name in models)]:
+        if not isinstance(value, str):
+            raise ConfigError(
+                f"{key}: {value} is no text: put it in quotes, without which YAML reads 1.10 as the number 1.1."
+            )
+
+
 def _further(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the settings of each further model by dotted keys, from a section `models` or from `models.NAME=DIR`."""
     found: dict[str, dict[str, Any]] = {}
-    section = arguments.get("models") or {}
-    if not isinstance(section, Mapping):
-        raise ConfigError(f"models={section} cannot be used: map names to folders, as in models: {{NAME: DIR}}.")
-    for name, value in section.items():
-        found[str(name)] = _flat(value) if isinstance(value, Mapping) else {"model": value}
+    for name, value in (arguments.get("models") or {}).items():
+        found[name] = _flat(value) if isinstance(value, Mapping) else {"model": value}
     for key, value in arguments.items():
         section_name, _, entry = key.partition(".")
         if section_name == "models" and entry:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from rayrank.core.errors import ConfigError, StorageError
+from rayrank.serve.config import check_names
 from rayrank.serve.deployments import RANKER, is_ranker
 from rayrank.serve.live_endpoint import Endpoint
 
@@ -210,9 +211,9 @@ class ConfigFile:
             )
         (self._app,), self._options = found, content.get("http_options") or {}
         arguments = self._app["args"]
-        first = str(arguments.get("name") or Path(arguments["model"]).name)
-        # YAML reads a name such as 2024 as a number.
-        self._models = {str(name): entry for name, entry in (arguments.get("models") or {}).items()}
+        check_names(arguments)
+        first = arguments.get("name") or Path(arguments["model"]).name
+        self._models: dict[str, Any] = arguments.get("models") or {}
         self._names = [first, *self._models]
         chosen = _chosen(str(path), replaced, self._names)
         self._further = "" if chosen == first else chosen

@@ -39,6 +39,8 @@ def test_relative_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.Monk
             {"model": "m", "limits.document": "5"},
             r"^The setting limits\.document .*: did you mean limits\.documents\?$",
         ),
+        ({"model": "m", "name": 1.10}, r"^name: 1\.1 is no text: put it in quotes"),
+        ({"model": 2024}, r"^model: 2024 is no text: put it in quotes"),
         ({"model": "m", "limits": "5"}, r"^limits is a section, not a setting: set limits\.body_bytes or limits\.doc"),
         (
             {"model": "m", "limits.documents": "many"},
@@ -87,6 +89,12 @@ def test_a_setting_belongs_to_the_model_with_the_longest_name_that_it_starts_wit
     [
         ("small", r"^models=small cannot be used: map names to folders, as in models: \{NAME: DIR\}\.$"),
         ({"m": "/m/other"}, r"^models\.m has the name of the first model: give one of them another name\.$"),
+        (
+            {1.10: "/m/other"},
+            r"^models: 1\.1 is no text: put it in quotes, without which YAML reads 1\.10 as the number 1\.1\.$",
+        ),
+        ({2024: "/m/other"}, r"^models: 2024 is no text: put it in quotes"),
+        ({None: "/m/other"}, r"^models: None is no text: put it in quotes"),
         ({"a b": "/m/other"}, r"^models\.a b is no name of a model: use letters"),
         ({"small": 5}, r"^models\.small\.model=5 is no text: name a folder, in quotes if needed\.$"),
         ({"small": ["a"]}, r"^models\.small\.model=\['a'\] is no text: name a folder"),

@@ -61,11 +61,11 @@ applications:
         german:
           model: /m/german
           backend: onnx-int8
-        2024: /m/2024
+        "1.10": /m/v1.10
 """
 
 
-@pytest.mark.parametrize("name", ["one", "small", "german", "2024"])
+@pytest.mark.parametrize("name", ["one", "small", "german", "1.10"])
 def test_of_several_models_only_the_named_one_is_changed(name: str, tmp_path: Path) -> None:
     file = tmp_path / "serve.yaml"
     file.write_text(SEVERAL)
@@ -97,6 +97,27 @@ def test_of_several_models_one_has_to_be_named(tmp_path: Path) -> None:
     for asked, reason in (("", "it has 4 models"), ("large", "there is no model large")):
         with pytest.raises(ConfigError, match=f"{reason}; name the one to replace with --replace one or small or ger"):
             open_target(str(file), asked)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            "{model: /m/one, models: {1.10: /m/two}}",
+            r"^models: 1\.1 is no text: put it in quotes, without which YAML reads 1\.10 as",
+        ),
+        ("{model: /m/one, models: {no: /m/two}}", r"^models: False is no text: put it in quotes"),
+        ("{model: /m/one, models: small}", r"^models=small cannot be used: map names to folders"),
+        ("{model: /m/one, name: 1.10}", r"^name: 1\.1 is no text: put it in quotes"),
+        ("{model: 2024}", r"^model: 2024 is no text: put it in quotes"),
+    ],
+)
+def test_a_name_that_yaml_reads_as_no_text_is_refused(arguments: str, sentence: str, tmp_path: Path) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text(f"applications: [{{args: {arguments}}}]")
+
+    with pytest.raises(ConfigError, match=sentence):
+        open_target(str(file))
 
 
 def test_the_endpoint_is_found_in_the_file(tmp_path: Path) -> None:
