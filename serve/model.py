@@ -112,7 +112,9 @@ class ServedModel:
 
     def load(self) -> Load:
         """Return what this model is busy with."""
-        return Load(self.config.name, self._batcher.num_queued, self._batcher.is_stuck(PROBE_S))
+        batcher = self._batcher
+        is_ready = batcher.is_alive and not batcher.num_failed and not batcher.is_stuck(PROBE_S)
+        return Load(self.config.name, batcher.num_queued, is_ready)
 
     async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
         """Return the word pieces of each text, up to the model's maximum length."""

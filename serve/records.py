@@ -157,8 +157,9 @@ class Load:
     model: str
     num_queued: int
     """Pairs that no batch has taken yet."""
-    is_stuck: bool = False
-    """Whether its scorer has worked on one batch for far longer than the batch needs."""
+    is_ready: bool = True
+    """Whether its scorer scores: it has not worked on a batch for far longer than the batch needs, and the last batch
+    did not fail."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,9 @@ GRACE_S = 0.25
 
 BROADCAST_S = 5.0
 """Seconds in which all replicas have to answer a question about them; a scrape of Prometheus ends after ten."""
+
+BUSY_S = 3.0
+"""Seconds in which one replica may say that it is ready; after them all are asked."""
 
 STATUS_PERIOD_S = 1.0
 """Seconds for which the last check for running replicas is valid."""
@@ -95,7 +99,12 @@ class Remote:
         return found
 
     async def ready(self) -> None:
-        if not await self._call(self._ranker.ready, patience=min(1.0, self._patience)):
+        with suppress(Overloaded, Unready, TimeoutError):
+            async with asyncio.timeout(BUSY_S):
+                if await self._call(self._ranker.ready, patience=min(1.0, self._patience)):
+                    return
+        # The replica that was asked does not score, or none has room for the question. One that scores is enough.
+        if not any(load.is_ready for load in await self.loads()):
             raise Unready(self._ranker.deployment_name)
 
     async def search(self, query: str, depth: int) -> list[Hit]:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from rayrank.serve.protocols.inputs import LABEL
 from rayrank.serve.protocols.problems import DetailError
 from rayrank.serve.protocols.route import Service, Serving, documented, guarded, no_model
-from rayrank.serve.records import Backend, Info, Overloaded, Unready
+from rayrank.serve.records import Info
 
 
 class Health(BaseModel):
@@ -104,9 +104,6 @@ class InfoAnswer(BaseModel):
     """The names of all models of this server, the default one first."""
 
 
-BUSY_S = 3.0
-"""Seconds after which a model that has not answered counts as busy."""
-
 open_router = guarded(lambda body: DetailError, documented(DetailError, (404, 500, 503)), needs_key=False)
 router = guarded(lambda body: DetailError, documented(DetailError, (401, 404, 429, 500, 503)))
 
@@ -116,19 +113,8 @@ router = guarded(lambda body: DetailError, documented(DetailError, (401, 404, 42
 async def ready(service: Serving, model: str | None = None) -> Health:
     """Return 200 if all models score, or the one that is named; 503 otherwise."""
     asked = [service.backend(model)] if model else service.backends.values()
-    await asyncio.gather(*map(_check_ready, asked))
+    await asyncio.gather(*(each.ready() for each in asked))
     return Health()
-
-
-async def _check_ready(backend: Backend) -> None:
-    """Return if a model scores or is busy; raises Unready if not."""
-    try:
-        async with asyncio.timeout(BUSY_S):
-            await backend.ready()
-    except (Overloaded, TimeoutError):
-        # No replica has taken the question. Each can still say whether its scorer is busy or stuck.
-        if all(load.is_stuck for load in await backend.loads()):
-            raise Unready(backend.name) from None
 
 
 @router.get("/info", tags=["Server"])

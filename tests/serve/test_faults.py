@@ -1,8 +1,10 @@
 """Faults under load, over HTTP: what a client gets while a scorer is stuck, a process is frozen or a key is revoked."""
 
+import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +27,20 @@ PATH = "/v1/rerank"
 
 
 class StalledRanker(Ranker):
-    """A replica whose scorer waits for ever if there is a file `stall` beside the model's folder."""
+    """A replica whose scorer waits for ever if there is a file `stall` beside the model's folder, which is empty or
+    names its process."""
 
     async def _load(self, config: ServeConfig) -> ServedModel:
         model = await super()._load(config)
         start, stall = model._batcher._start_batch, Path(config.model).with_name("stall")
 
+        def is_to_stall() -> bool:
+            with suppress(FileNotFoundError):
+                return stall.read_text() in ("", str(os.getpid()))
+            return False
+
         def start_or_wait(pairs: list[Any]) -> Any:
-            while stall.exists():
+            while is_to_stall():
                 time.sleep(0.05)
                 if not stall.exists():
                     # The file was deleted for the replica that comes after this one.
@@ -90,6 +98,34 @@ def test_a_replica_with_a_stuck_scorer_is_replaced_and_no_request_waits_for_ever
     # At most one request of each of the four clients was lost, and it was told so.
     assert counts.get(503, 0) <= 4
     assert took < 45
+
+
+@pytest.mark.slow
+@pytest.mark.timed
+def test_while_the_scorer_of_one_of_two_replicas_is_stuck_the_endpoint_is_ready(
+    serving: str, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "Ranker", StalledRanker)
+    stall = model_folder.with_name("stall")
+    settings = {"model": str(model_folder), "scaling.min": 2, "scaling.max": 2, "scaling.drain_s": 1}
+    answers: list[httpx.Response] = []
+    with application(serving, "half", **settings) as (url, _):
+        replicas = replica_pids("half", "Ranker")
+        assert len(replicas) == 2
+
+        def was_asked() -> bool:
+            """Whether the stuck replica was asked six times, for two seconds each: as its rate is not known yet, its
+            scorer counts as stuck after eight."""
+            answers.append(httpx.get(f"{url}/ready", timeout=60))
+            return sum(answer.elapsed.total_seconds() > 1.5 for answer in answers) >= 6
+
+        stall.write_text(str(min(replicas)))
+        try:
+            wait_until(was_asked)
+        finally:
+            stall.unlink()
+
+    assert {answer.status_code for answer in answers} == {200}
 
 
 def test_a_revoked_key_is_refused_within_five_seconds_without_a_restart_and_a_limited_one_above_its_limit(

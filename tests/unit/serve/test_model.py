@@ -357,11 +357,13 @@ def test_a_model_whose_scorer_is_stuck_is_not_ready_and_fails_its_check(
     async def work() -> None:
         may_go.set()
         assert await model.ready()
+        assert model.load().is_ready
         model.check()
         may_go.clear()
         waiting = asyncio.create_task(model.rerank(Ask("what", ["fish"], "location")))
         await asyncio.sleep(1.0)
         assert not await model.ready()
+        assert not model.load().is_ready
         # The probe finds no room in a full queue.
         queued = asyncio.create_task(model.rerank(Ask("what", ["fish"], "location")))
         await asyncio.sleep(0.2)
@@ -374,8 +376,10 @@ def test_a_model_whose_scorer_is_stuck_is_not_ready_and_fails_its_check(
         assert len((await waiting).order) == len((await queued).order) == 1
         assert await model.ready()
         model.check()
+        assert model.load().is_ready
         monkeypatch.setattr(model._batcher, "_start_batch", lambda pairs: 1 / 0)
         assert not await model.ready()
+        assert not model.load().is_ready
 
     asyncio.run(work())
     asyncio.run(model.close())

@@ -6,12 +6,14 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 import pytest
+from ray.exceptions import RayActorError
+from ray.serve.exceptions import BackPressureError
 
 from rayrank.core.errors import ConfigError
 from rayrank.serve import remote as requests_to_replicas
 from rayrank.serve.app import _ranker
 from rayrank.serve.config import ServeConfig
-from rayrank.serve.records import Answer, Ask, Timing, Unready
+from rayrank.serve.records import Answer, Ask, Load, Timing, Unready
 from rayrank.serve.remote import GRACE_S, Remote
 
 pytestmark = pytest.mark.timed
@@ -124,6 +126,74 @@ def test_without_the_figures_of_an_ingress_a_scrape_fails_because_sums_must_not_
     assert asyncio.run(behind.loads()) == []
     with pytest.raises(Unready):
         asyncio.run(behind.ingresses())
+
+
+class Replicas:
+    """A deployment handle whose replicas say by functions of the test whether they score; one is asked at first."""
+
+    deployment_name = app_name = "Ranker"
+
+    def __init__(self, asked: Callable[[], Awaitable[bool]], loads: list[Load | Exception] | None) -> None:
+        self.ready, self._asked, self._loads = self, asked, loads
+
+    def remote(self) -> Response:
+        return Response(self._asked())
+
+    def broadcast(self, method: str) -> "Replicas":
+        assert method == "load"
+        return self
+
+    async def results_async(self, timeout_s: float, return_exceptions: bool) -> list[Load | Exception]:
+        if self._loads is None:
+            raise TimeoutError
+        return self._loads
+
+
+def says(answer: Any, seconds: float = 0.0) -> Callable[[], Awaitable[Any]]:
+    async def say() -> Any:
+        await asyncio.sleep(seconds)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return say
+
+
+SCORING, STUCK, DEAD = Load("m", 0), Load("m", 0, is_ready=False), RayActorError()
+FULL = BackPressureError(8, 8)
+
+
+@pytest.mark.parametrize(
+    ("asked", "loads", "is_ready"),
+    [
+        (says(True), [], True),
+        (says(False), [STUCK, SCORING], True),
+        (says(False), [STUCK, STUCK], False),
+        (says(False), [STUCK], False),
+        (says(True, seconds=60), [SCORING, STUCK], True),
+        (says(True, seconds=60), [STUCK, STUCK], False),
+        (says(True, seconds=60), None, False),
+        (says(FULL), [SCORING], True),
+        (says(FULL), [STUCK], False),
+        (says(DEAD), [DEAD, SCORING], True),
+        (says(DEAD), [DEAD], False),
+    ],
+)
+def test_a_model_is_ready_if_one_of_its_replicas_scores(
+    asked: Any, loads: list[Load | Exception] | None, is_ready: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests_to_replicas, "BUSY_S", 0.2)
+    monkeypatch.setattr(requests_to_replicas, "_has_replica", lambda method: True)
+    behind = Remote(Replicas(asked, loads), None, "m", patience=20)  # type: ignore[arg-type]
+
+    began = time.monotonic()
+    if is_ready:
+        asyncio.run(behind.ready())
+    else:
+        with pytest.raises(Unready):
+            asyncio.run(behind.ready())
+    # The question to a replica that does not answer ends after BUSY_S.
+    assert time.monotonic() - began < 2
 
 
 @pytest.mark.parametrize(

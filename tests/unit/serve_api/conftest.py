@@ -65,7 +65,7 @@ class WordScorer:
         )
 
     async def loads(self) -> list[Load]:
-        return [Load(self.name, 20, self.is_stuck), Load(self.name, 3, self.is_stuck)]
+        return [Load(self.name, 20), Load(self.name, 3)]
 
     async def ingresses(self) -> list[Figures]:
         return []
@@ -76,8 +76,7 @@ class WordScorer:
 
     async def ready(self) -> None:
         if self.is_stuck:
-            # No replica takes the question, because each has as many requests as it accepts.
-            raise Overloaded(1)
+            raise Unready
 
     async def search(self, query: str, depth: int) -> list[Hit]:
         if query == "nothing":

@@ -281,12 +281,13 @@ def test_an_unknown_path_has_the_error_format_of_its_prefix(api: str) -> None:
         assert said(answer, route) == f"There is no {path}: /docs lists all routes."
 
 
-def test_a_busy_model_is_ready(scorer: Backend, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_facts_of_a_busy_model_are_refused_as_its_scores_are(
+    scorer: Backend, api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def busy() -> Info:
         raise Overloaded(1.0)
 
     monkeypatch.setattr(scorer, "info", busy)
-    monkeypatch.setattr(scorer, "ready", busy)
 
     assert requests.get(f"{api}/ready", timeout=10).status_code == 200
     assert requests.get(f"{api}/info", timeout=10).status_code == 429
