@@ -30,7 +30,7 @@ from rayrank.serve.live_endpoint import Endpoint
 from rayrank.serve.model import ServedModel
 from rayrank.serve.order import rank
 from rayrank.serve.promotion import new_scores, not_fused, served_scores
-from rayrank.serve.records import Ask
+from rayrank.serve.records import Ask, Hit
 from rayrank.serve.replays import Replay
 from rayrank.stages.export_checks import fusion_with
 from rayrank.stages.golden_fusion import with_fused_scores
@@ -97,6 +97,9 @@ class Served(ServedModel):
     """The model as the HTTP routes see it when it runs in their process."""
 
     name = "tiny"
+
+    async def search(self, query: str, depth: int) -> list[Hit]:
+        return [Hit(f"{number}", f"passage {number}", 4.0 - number) for number in (1, 2, 3)]
 
 
 @pytest.fixture(scope="module")
@@ -208,6 +211,23 @@ def test_a_promotion_compares_the_scores_that_endpoints_rank_by(tmp_path: Path) 
     assert served_scores(replays, new, 0.0) == [new[0].fused, new[1].logits]
     assert not_fused("live", live) == ["the live model's fusion was not compared on 1 of 2 queries: they lack features"]
     assert not_fused("new", new[:1]) == []
+
+
+@pytest.mark.parametrize("reads_a_field", [True, False])
+def test_search_fuses_if_the_fusion_reads_no_field_and_warns_if_it_does(reads_a_field: bool, tmp_path: Path) -> None:
+    without = {"features": FUSION.features[:2], "weights": FUSION.weights[:2]}
+    fusion = FUSION if reads_a_field else FUSION.model_copy(update=without)
+    export(str(tmp_path / "model"), replace(made_model(tmp_path / "words"), fusion=fusion))
+    config = ServeConfig.model_validate({"name": "tiny", "model": str(tmp_path / "model"), "search": {"run": "there"}})
+    model = Served(config)
+    serving = served({"tiny": model}, config)  # type: ignore[dict-item]
+    answer = requests.post(f"{next(serving)}/search", json={"query": "dev 1"}, timeout=60).json()
+    next(serving, None)
+    asyncio.run(model.close())
+
+    assert ["fused_score" in each for each in answer["results"]] == [not reads_a_field] * 3
+    sentence = "fusion: no document has fields.price, so documents are ranked without the model's fusion."
+    assert answer.get("warnings") == ([sentence] if reads_a_field else None)
 
 
 FUSION = Fusion(
