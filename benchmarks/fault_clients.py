@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,7 +73,7 @@ class Clients:
     def __init__(self, url: str, body: bytes, outcome: Outcome, headers: dict[str, str] | None = None) -> None:
         self._url, self._body, self._outcome = url, body, outcome
         self._headers = {"Content-Type": "application/json", **(headers or {})}
-        self._stop = False
+        self._stop = asyncio.Event()
 
     async def during(self, count: int, fault: Callable[[], Any]) -> float:
         """Let the clients run, cause the fault after five seconds, and return the seconds until recovery."""
@@ -87,13 +88,15 @@ class Clients:
                 await asyncio.sleep(0.2)
                 if time.monotonic() > max(began + 15, self._outcome.last_refusal) + QUIET_S:
                     break
-            self._stop = True
+            self._stop.set()
             await asyncio.gather(*running)
         return max(0.0, self._outcome.last_refusal - began)
 
     async def _run(self, session: aiohttp.ClientSession) -> None:
-        while not self._stop:
-            await asyncio.sleep(await send(session, self._url, self._body, self._outcome))
+        while not self._stop.is_set():
+            pause = await send(session, self._url, self._body, self._outcome)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), pause)
 
 
 async def send(session: aiohttp.ClientSession, url: str, body: Any, outcome: Outcome) -> float:

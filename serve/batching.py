@@ -22,6 +22,9 @@ RATE_SMOOTHING = 0.2
 SLOW_FACTOR = 10
 """A scorer is stuck only after this many times the duration that its measured rate predicts for the batch."""
 
+MEASURED_SHARE = 1 / 8
+"""Only batches with this share of a batch's tokens or more tell the rate; smaller ones have mostly fixed costs."""
+
 UNMEASURED_FACTOR = 4
 """The first batches, whose duration cannot be foreseen, may take this many times as long as others."""
 
@@ -54,17 +57,17 @@ class Batcher(Generic[Pair]):
 
     def __init__(
         self, start: StartBatch[Pair], tokens: int, wait: float = 0.0, queued_pairs: int = 20_000, grows: bool = False,
-        longest_wait: float = float("inf"),
+        longest_wait: float = float("inf"), rate: float = 0.0,
     ) -> None:  # fmt: skip
         """Take the scorer, the token budget of a batch, the seconds that an idle scorer waits for more requests, the
-        pairs that may be queued, whether batches grow with the number of waiting requests, and the seconds that a
-        request may have to wait."""
+        pairs that may be queued, whether batches grow with the number of waiting requests, the seconds that a request
+        may have to wait, and the scorer's tokens per second until they are measured, 0 if unknown."""
         self._start_batch, self._wait, self._longest_wait = start, wait, longest_wait
         self._queue: FairQueue[Pair] = FairQueue(tokens, queued_pairs, grows)
         self._changed = threading.Condition()
         """Guards the queue, and wakes the scoring thread."""
-        self._rate = 0.0
-        """Tokens per second, as a moving average; 0 until the first batch is scored."""
+        self._rate, self._measured_tokens = rate, tokens * MEASURED_SHARE
+        """Tokens per second, as a moving average, and the smallest batch that changes it."""
         self._last_end = 0.0
         self._in_flight: deque[_InFlight[Pair]] = deque()
         """The batch that is being scored, and at most one that waits behind it."""
@@ -138,7 +141,8 @@ class Batcher(Generic[Pair]):
         if (busy := self._busy) is None:
             return False
         since, tokens = busy
-        allowed = max(seconds, SLOW_FACTOR * tokens / self._rate) if self._rate else UNMEASURED_FACTOR * seconds
+        is_measured = self._rate and self._last_end
+        allowed = max(seconds, SLOW_FACTOR * tokens / self._rate) if is_measured else UNMEASURED_FACTOR * seconds
         return time.monotonic() - since > allowed
 
     @property
@@ -202,7 +206,10 @@ class Batcher(Generic[Pair]):
                 _mark_started(self._in_flight[0].batch, self._last_end)
         self.num_failed = 0
         rate = done.tokens / max(self._last_end - started, 1e-6)
-        self._rate = rate if not self._rate else (1 - RATE_SMOOTHING) * self._rate + RATE_SMOOTHING * rate
+        if not self._rate:
+            self._rate = rate
+        elif done.tokens >= self._measured_tokens:
+            self._rate += RATE_SMOOTHING * (rate - self._rate)
         for (request, place), score in zip(done.batch, scores, strict=True):
             request.scores[place] = float(score)
             request.num_unscored -= 1

@@ -42,6 +42,9 @@ REPLY_MARGIN_S = 0.02
 PROBE_S = 2.0
 """Seconds that a pair may take which is scored to see whether the model is ready."""
 
+CPU_FIRST_TOKENS = 512
+"""Tokens of the first batch on a CPU, from which a replica's first waits are foreseen."""
+
 MAX_FAILED_BATCHES = 3
 """Failed batches in a row after which the replica reports itself unhealthy, and Serve replaces it."""
 
@@ -58,11 +61,11 @@ class ServedModel:
         self._explainer = ThreadPoolExecutor(1, "explaining")
         self._scorer = self._open_scorer(config.batching.tokens)
         self._on_gpu = next(self._exported.model.parameters()).is_cuda
-        self._warm_up()
+        rate = self._warm_up()
         batching, on_gpu = config.batching, self._on_gpu
         tokens = self._scorer.parallel_tokens * (1 if on_gpu else CPU_BATCH_FACTOR)
         self._batcher = Batcher(
-            self._begin, tokens, batching.wait_ms / 1000, batching.queued_pairs, not on_gpu, batching.queue_s
+            self._begin, tokens, batching.wait_ms / 1000, batching.queued_pairs, not on_gpu, batching.queue_s, rate
         )
         self._num_explaining = 0
         self._num_active = 0
@@ -216,12 +219,16 @@ class ServedModel:
         compile_for_scoring(model, fp8)
         return Scorer(self._exported.model, no_texts, tokens)
 
-    def _warm_up(self) -> None:
-        """Score a full batch, if on a GPU, and a single pair, so that kernels are compiled before the first request."""
+    def _warm_up(self) -> float:
+        """Score a few batches, so that kernels are compiled before the first request; return the tokens per second."""
         inputs = self._probe = self.reader.read_at_once(Ask("a first query", ["a first passage"]))
+        pairs = inputs.pairs * max(1, (self._scorer.tokens if self._on_gpu else CPU_FIRST_TOKENS) // inputs.lengths[0])
         if self._on_gpu:
-            self._begin(inputs.pairs * max(1, self._scorer.tokens // inputs.lengths[0]))()
+            self._begin(pairs)()
         self._begin(inputs.pairs)()
+        began = time.monotonic()
+        self._begin(pairs)()
+        return len(pairs) * inputs.lengths[0] / (time.monotonic() - began)
 
     def _begin(self, pairs: list[Pair]) -> Callable[[], list[float]]:
         """Start scoring pairs on the scoring thread, and return a function that waits for the scores."""

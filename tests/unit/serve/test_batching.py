@@ -410,3 +410,35 @@ def test_a_request_that_would_wait_too_long_is_refused_unless_it_has_a_deadline_
         assert [len((await each).scores) for each in queued] == [100, 100]
 
     run(scorer, work, longest_wait=1.5)
+
+
+def test_the_rate_of_the_warm_up_foresees_the_waits_of_the_first_requests() -> None:
+    scorer = Scorer()
+    scorer.may_go.clear()
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        queued = [asyncio.create_task(batcher(pairs_of(name, 100), [10] * 100)) for name in ("first", "second")]
+        await asyncio.sleep(0.05)
+        with pytest.raises(Overloaded):
+            await batcher(pairs_of("too late", 100), [10] * 100)
+        scorer.may_go.set()
+        await asyncio.gather(*queued)
+
+    run(scorer, work, longest_wait=1.5, rate=1000.0)
+
+
+def test_small_batches_do_not_change_the_foreseen_waits() -> None:
+    scorer = Scorer(seconds=0.01)
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        for _ in range(30):
+            await batcher(pairs_of("probe", 1), [1])
+        scorer.may_go.clear()
+        queued = [asyncio.create_task(batcher(pairs_of(name, 100), [10] * 100)) for name in ("first", "second")]
+        await asyncio.sleep(0.05)
+        scorer.seconds = 0.0
+        scorer.may_go.set()
+        await asyncio.gather(*queued)
+
+    # By the probes, the second request would wait for 1,000 tokens at 100 a second.
+    run(scorer, work, longest_wait=1.5, rate=10_000.0)
