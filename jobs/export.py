@@ -45,7 +45,7 @@ def run(
     finding, int8 = (quantized.finding(), quantized.graph) if quantized else ("", None)
     fusion = fusion_with(name, config, store)
     checks = make_checks(name, model, tokenizer, config, store, fusion)
-    typer, dev = _typer(config, store), dev_sample(dev_queries, tokenizer, config, store)
+    typer, dev = _typer(config, store), dev_sample(dev_queries, tokenizer, config, store, fusion)
     card = write_card(origin, settings, portable, finding, checks.calibration, checks.precision, fusion)
     export(output, Bundle(
         model, tokenizer, settings, card, int8, checks.calibration, checks.precision, checks.golden, dev, fusion, typer

@@ -25,8 +25,8 @@ PART_QUERIES = 100
 """Queries per part file; a restart ranks only the queries whose file is missing."""
 
 BACKENDS = ("torch", "torch-fp8", "onnx-int8")
-VERSION = 1
-"""Raise it whenever the same model and first stage give another ranking."""
+VERSION = 2
+"""Raise it whenever the same model and first stage give another ranking, or parts have other facts."""
 
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:
@@ -54,15 +54,20 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
         for number, start in enumerate(range(0, len(queries), PART_QUERIES))
     ]
     given = {"artifact": artifact, "settings": settings.model_dump(mode="json"), "threads": pool.cpus}
-    empty = 0
+    empty, warnings = 0, set[str]()
     with progress("rank", len(queries), "queries") as advance:
         for facts in make_missing(artifact, items, QueryRanker, given, **pool._asdict(), label="rank"):
             empty += facts["num_without_results"]
+            warnings.update(facts["warnings"])
             advance(facts["num_queries"])
     num_passages = _write(arguments, artifact, [item["name"] for item in items], settings.name)
     found = f"{len(queries):,} queries, {num_passages:,} passages"
     found += f"; no passage was found for {empty:,} queries" if empty else ""
-    return {"num_queries": len(queries), "num_without_results": empty, "findings": [f"{arguments.output}: {found}"]}
+    return {
+        "num_queries": len(queries),
+        "num_without_results": empty,
+        "findings": [f"{arguments.output}: {found}", *sorted(warnings)],
+    }
 
 
 def searched(config: PipelineConfig, store: Store) -> Artifact:

@@ -30,8 +30,10 @@ class QueryRanker(PartitionWorker):
 
     def make(self, item: dict[str, Any]) -> dict[str, Any]:
         queries: list[tuple[str, str]] = item["queries"]
+        self._warnings: set[str] = set()
         tables = self._loop.run_until_complete(self._rank_all(queries))
         facts = {"num_queries": len(queries), "num_without_results": sum(not len(table) for table in tables)}
+        facts |= {"warnings": sorted(self._warnings)}
         table = pa.concat_tables(tables).replace_schema_metadata({FACTS: json.dumps(facts).encode()})
         self._artifact.write_table(item["name"], table)
         return facts
@@ -44,8 +46,11 @@ class QueryRanker(PartitionWorker):
         hits = self._search(text, self._depth)
         if not hits:
             return CANDIDATES.empty_table()
-        ask = Ask(text, [hit.text for hit in hits], first_stage_scores=[hit.score for hit in hits])
+        # As in /search, no passage has fields, so that a warning names those which the model's fusion reads.
+        fields: list[dict[str, float]] = [{} for _ in hits]
+        ask = Ask(text, [hit.text for hit in hits], first_stage_scores=[hit.score for hit in hits], fields=fields)
         answer = await self._model.rerank(ask)
+        self._warnings.update(answer.warnings)
         scores = answer.fused or final_scores(answer.logits, ask.first_stage_scores, self._weight)
         columns = {
             "query_id": [query_id] * len(hits),

@@ -37,8 +37,12 @@ def golden_replays(pairs: Sequence[GoldenPair]) -> list[Replay]:
 def dev_replays(sample: Sequence[JudgedQuery]) -> list[Replay]:
     """Return the judged dev queries of an export."""
     return [
-        Replay(each.query, each.documents, each.query_type, each.relevance, each.first_stage_scores) for each in sample
-    ]
+        Replay(
+            each.query, tuple(document.text for document in each.documents), each.query_type, each.relevance,
+            each.first_stage_scores, _if_any([document.fields for document in each.documents]),
+        )
+        for each in sample
+    ]  # fmt: skip
 
 
 def read_replays(file: str, judgments: str | None) -> list[Replay]:
@@ -71,8 +75,12 @@ def _replay(entry: dict[str, Any], judged: dict[tuple[str, str], int] | None) ->
     return Replay(
         str(entry["query"]), [str(document["text"]) for document in documents], entry.get("query_type"),
         relevance and [int(each) for each in relevance], first and [float(each) for each in first],
-        fields if any(fields) else None,
+        _if_any(fields),
     )  # fmt: skip
+
+
+def _if_any(fields: list[dict[str, float]]) -> list[dict[str, float]] | None:
+    return fields if any(fields) else None
 
 
 def _documents(given: Any) -> list[dict[str, Any]]:

@@ -1,8 +1,23 @@
 """Judged dev queries with their candidates as text, on which a promotion compares a new model with the live one."""
 
-from pydantic import TypeAdapter
+from typing import Any
+
+from pydantic import Field, TypeAdapter, model_validator
 
 from rayrank.core.config import Section
+
+
+class JudgedDocument(Section):
+    """The text of a candidate, and the features that the model's score is fused with."""
+
+    text: str
+    fields: dict[str, float] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, given: Any) -> Any:
+        # Earlier versions wrote documents as texts.
+        return {"text": given} if isinstance(given, str) else given
 
 
 class JudgedQuery(Section):
@@ -12,7 +27,7 @@ class JudgedQuery(Section):
     query: str
     query_type: str | None = None
     """None if the model's input has no query type."""
-    documents: tuple[str, ...]
+    documents: tuple[JudgedDocument, ...]
     relevance: tuple[int, ...]
     first_stage_scores: tuple[float, ...]
 
@@ -22,7 +37,7 @@ _LINE = TypeAdapter(JudgedQuery)
 
 def to_lines(sample: tuple[JudgedQuery, ...]) -> bytes:
     """Return the sample as JSON lines."""
-    return b"".join(_LINE.dump_json(each) + b"\n" for each in sample)
+    return b"".join(_LINE.dump_json(each, exclude_defaults=True) + b"\n" for each in sample)
 
 
 def from_lines(content: bytes) -> tuple[JudgedQuery, ...]:

@@ -2,18 +2,20 @@
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayrank.bundle.dev_sample import JudgedQuery
+from rayrank.bundle.dev_sample import JudgedDocument, JudgedQuery
 from rayrank.bundle.golden import truncate_after_word
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.data.pair_set import relevant_pairs
+from rayrank.scores.fusion import Fusion
 from rayrank.stages.export_checks import by_id
+from rayrank.stages.golden_fusion import features_of
 from rayrank.training.data import read_candidates
 
 if TYPE_CHECKING:
@@ -30,9 +32,16 @@ CHARACTERS_PER_PIECE = 32
 
 
 def dev_sample(
-    num_queries: int, tokenizer: "PreTrainedTokenizerFast", config: PipelineConfig, store: Store
+    num_queries: int,
+    tokenizer: "PreTrainedTokenizerFast",
+    config: PipelineConfig,
+    store: Store,
+    fusion: Fusion | None = None,
 ) -> tuple[JudgedQuery, ...]:
-    """Return evenly spaced dev queries that have a relevant candidate; none without dev candidates on storage."""
+    """Return evenly spaced dev queries that have a relevant candidate; none without dev candidates on storage.
+
+    Documents have the features of the fusion that the model is exported with.
+    """
     candidates = store.find("candidates", config)
     if not num_queries or candidates is None or not candidates.names("dev"):
         return ()
@@ -45,18 +54,24 @@ def dev_sample(
     if config.input.query_type:
         types = by_id([store.require("query_types", config).read_table("query_types.parquet")], rows["query_id"])
     most = config.input.pieces_read()
+    chosen = list(_by_query(rows))
+    ids = pa.concat_tables(table.select(["query_id", "passage_id"]) for table in chosen)
+    features = iter(features_of(ids, fusion, config, store) if fusion else [{}] * len(ids))
     found, num_bytes = [], 0
-    for query_id, own in _by_query(rows):
-        documents = tuple(
+    for table in chosen:
+        own = table.to_pydict()
+        texts = [
             truncate_after_word(passage_texts[name][: most * CHARACTERS_PER_PIECE], tokenizer, most)
             for name in own["passage_id"]
-        )
-        num_bytes += sum(len(text.encode()) for text in documents)
+        ]
+        num_bytes += sum(len(text.encode()) for text in texts)
         if num_bytes > MAX_BYTES:
             break
+        query_id = own["query_id"][0]
         found.append(
             JudgedQuery(
-                query=query_texts[query_id], query_type=types.get(query_id), documents=documents,
+                query=query_texts[query_id], query_type=types.get(query_id),
+                documents=tuple(JudgedDocument(text=text, fields=next(features)) for text in texts),
                 relevance=tuple(own["relevance"]), first_stage_scores=tuple(own["score"]),
             )
         )  # fmt: skip
@@ -79,8 +94,8 @@ def _chosen_rows(num_queries: int, candidates: Artifact, corpus: Artifact, relev
     return rows.sort_by([("query_id", "ascending"), ("rank", "ascending")])
 
 
-def _by_query(rows: pa.Table) -> Iterator[tuple[str, dict[str, list[Any]]]]:
-    """Yield each query with its best candidates by rank; a relevant one that ranks lower replaces the last."""
+def _by_query(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield for each query its best candidates by rank; a relevant one that ranks lower replaces the last."""
     names = rows["query_id"].to_pylist()
     for query_id in dict.fromkeys(names):
         own = rows.filter(pc.equal(rows["query_id"], query_id))
@@ -88,4 +103,4 @@ def _by_query(rows: pa.Table) -> Iterator[tuple[str, dict[str, list[Any]]]]:
         places = list(range(min(NUM_CANDIDATES, len(own))))
         if first >= len(places):
             places[-1] = first
-        yield query_id, own.take(places).to_pydict()
+        yield own.take(places)

@@ -1,4 +1,4 @@
-"""What golden pairs have with a fusion: their features, and their fused scores as training computes them."""
+"""What exported pairs of dev have with a fusion: their features, and golden pairs their fused scores."""
 
 from collections.abc import Sequence
 
@@ -20,22 +20,28 @@ def with_fused_scores(
     pairs: Sequence[GoldenPair], ids: pa.Table, fusion: Fusion, config: PipelineConfig, store: Store
 ) -> tuple[GoldenPair, ...]:
     """Return golden pairs of dev with their features and fused scores; `ids` are their (query_id, passage_id)."""
-    found = list(pairs)
-    for feature in fusion.features:
-        if feature.name == fusion.model:
-            continue
-        values = (
-            _of_run(feature, ids, config, store) if feature.kind == "run" else _of_field(feature, ids, config, store)
-        )
-        for place, value in enumerate(values):
-            if value is not None:
-                own = {**found[place].features, feature.name: value}
-                found[place] = found[place].model_copy(update={"features": own})
+    found = [
+        pair.model_copy(update={"features": features})
+        for pair, features in zip(pairs, features_of(ids, fusion, config, store), strict=True)
+    ]
     for places in of_queries(found):
         scores = _fused([found[place] for place in places], fusion)
         for place, score in zip(places, scores, strict=True):
             found[place] = found[place].model_copy(update={"fused": score})
     return tuple(found)
+
+
+def features_of(ids: pa.Table, fusion: Fusion, config: PipelineConfig, store: Store) -> list[dict[str, float]]:
+    """Return the features of dev's pairs that the model's score is fused with, without those that a pair lacks."""
+    found: list[dict[str, float]] = [{} for _ in range(len(ids))]
+    for feature in fusion.features:
+        if feature.name == fusion.model:
+            continue
+        of_kind = _of_run if feature.kind == "run" else _of_field
+        for own, value in zip(found, of_kind(feature, ids, config, store), strict=True):
+            if value is not None:
+                own[feature.name] = value
+    return found
 
 
 def _of_run(feature: Feature, ids: pa.Table, config: PipelineConfig, store: Store) -> list[float | None]:

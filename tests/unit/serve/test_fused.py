@@ -20,11 +20,13 @@ from jobs import promote
 from rayrank.bundle.export import Bundle, export, load, settings_of
 from rayrank.bundle.golden import GoldenPair, check_fusion
 from rayrank.bundle.text_scorer import score
+from rayrank.core.artifacts import Artifact
 from rayrank.core.config import InputConfig, PipelineConfig, QueryTypesConfig, StrmConfig
 from rayrank.core.errors import ConfigError
 from rayrank.models.encoder import Encoder
 from rayrank.models.reranker import Reranker
 from rayrank.scores.fusion import Feature, Fusion
+from rayrank.serve import query_ranker
 from rayrank.serve.config import ServeConfig
 from rayrank.serve.live_endpoint import Endpoint
 from rayrank.serve.model import ServedModel
@@ -121,6 +123,19 @@ def post(url: str, pairs: list[GoldenPair], **more: Any) -> dict[str, Any]:
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
+
+
+def test_a_ranked_file_of_queries_comes_with_what_the_fusion_misses(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_ranker, "RunSearch", lambda search: lambda text, depth: [Hit("1", "passage 1", 4.0)])
+    artifact = Artifact(str(tmp_path), "ranked", "key")
+    ranker = query_ranker.QueryRanker(artifact, {"name": "tiny", "model": str(folder)}, 1)
+
+    facts = ranker.make({"name": "part.parquet", "queries": [("a", "text of dev")]})
+
+    (warning,) = facts["warnings"]
+    assert warning.startswith("fusion: no document has fields.recency, so")
 
 
 def test_the_endpoint_reproduces_the_fused_scores_of_golden_pairs(folder: Path, url: str) -> None:

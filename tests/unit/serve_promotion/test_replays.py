@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rayrank.bundle.dev_sample import JudgedQuery, from_lines, to_lines
+from rayrank.bundle.dev_sample import JudgedDocument, JudgedQuery, from_lines, to_lines
 from rayrank.bundle.golden import GoldenPair
 from rayrank.core.config import EvaluateConfig
 from rayrank.core.errors import ConfigError, DatasetError
@@ -170,19 +170,30 @@ def test_unrelated_models_agree_less_than_two_trainings_of_one() -> None:
 
 
 def test_the_dev_sample_of_an_export_is_replayed_with_its_judgments_and_first_stage_scores(tmp_path: Path) -> None:
+    a, b, aged = JudgedDocument(text="a"), JudgedDocument(text="b"), JudgedDocument(text="é", fields={"age": 3.0})
     sample = (
-        JudgedQuery(query="who", documents=("a", "b"), relevance=(0, 2), first_stage_scores=(3.5, 1.0)),
-        JudgedQuery(query="wo", query_type="location", documents=("é",), relevance=(1,), first_stage_scores=(2.0,)),
+        JudgedQuery(query="who", documents=(a, b), relevance=(0, 2), first_stage_scores=(3.5, 1.0)),
+        JudgedQuery(query="wo", query_type="location", documents=(aged,), relevance=(1,), first_stage_scores=(2.0,)),
     )
     lines = to_lines(sample)
 
     assert from_lines(lines) == sample
     assert dev_replays(sample) == [
-        Replay("who", ("a", "b"), None, (0, 2), (3.5, 1.0)), Replay("wo", ("é",), "location", (1,), (2.0,)),
-    ]  # fmt: skip
+        Replay("who", ("a", "b"), None, (0, 2), (3.5, 1.0)),
+        Replay("wo", ("é",), "location", (1,), (2.0,), [{"age": 3.0}]),
+    ]
     # The file is in the format of --queries.
     (tmp_path / "dev.jsonl").write_bytes(lines)
-    assert read_replays(str(tmp_path / "dev.jsonl"), None)[1] == Replay("wo", ["é"], "location", [1], [2.0])
+    replayed = read_replays(str(tmp_path / "dev.jsonl"), None)[1]
+    assert replayed == Replay("wo", ["é"], "location", [1], [2.0], [{"age": 3.0}])
+
+
+def test_a_dev_sample_whose_documents_are_texts_is_read() -> None:
+    line = b'{"query": "who", "query_type": null, "documents": ["a"], "relevance": [1], "first_stage_scores": [2.0]}'
+
+    (found,) = from_lines(line)
+
+    assert found.documents == (JudgedDocument(text="a"),)
 
 
 def test_each_model_is_compared_with_its_own_first_stage_weight() -> None:

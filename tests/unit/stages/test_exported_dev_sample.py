@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from rayrank.bundle.dev_sample import JudgedQuery
+from rayrank.bundle.dev_sample import JudgedDocument, JudgedQuery
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import InputConfig, PipelineConfig
 from rayrank.core.records import CANDIDATES, JUDGMENTS
+from rayrank.scores.fusion import Feature, Fusion
 from rayrank.stages import dev_sample as stage
 from rayrank.stages.dev_sample import dev_sample
 from rayrank.text.pieces import load_tokenizer
@@ -57,9 +58,9 @@ def test_queries_with_a_relevant_candidate_are_taken_with_their_best_candidates(
 ) -> None:
     found = dev_sample(200, tokenizer, CONFIG, store)
 
-    def passages(*numbers: int) -> tuple[str, ...]:
+    def passages(*numbers: int) -> tuple[JudgedDocument, ...]:
         # What the model reads of a text: 24 word pieces, here words.
-        return tuple(" ".join([f"text {number}"] * 12) for number in numbers)
+        return tuple(JudgedDocument(text=" ".join([f"text {number}"] * 12)) for number in numbers)
 
     assert found == (
         JudgedQuery(query="question 0", documents=passages(1, 2, 3), relevance=(0, 1, 0), first_stage_scores=(9, 8, 7)),
@@ -74,9 +75,20 @@ def test_the_size_of_the_sample_is_bounded(
 ) -> None:
     assert [each.query for each in dev_sample(2, tokenizer, CONFIG, store)] == ["question 0", "question 4"]
     assert dev_sample(0, tokenizer, CONFIG, store) == ()
-    size = sum(len(text) for text in dev_sample(1, tokenizer, CONFIG, store)[0].documents)
+    size = sum(len(each.text) for each in dev_sample(1, tokenizer, CONFIG, store)[0].documents)
     monkeypatch.setattr(stage, "MAX_BYTES", 2 * size)
     assert len(dev_sample(200, tokenizer, CONFIG, store)) == 2
+
+
+def test_documents_have_the_fields_of_the_fusion(store: Store, tokenizer: PreTrainedTokenizerFast) -> None:
+    prices = {"passage_id": ["p1", "p3", "p9"], "price": [2.5, None, 9.0]}
+    finished("passage_fields", store).write_table("fields.parquet", pa.table(prices))
+    features = (Feature(name="drbert", kind="run"), Feature(name="price", kind="field", points=((1, 0), (9, 1))))
+    fusion = Fusion(form="linear", normalize="rank", features=features, weights=(1, 1), model="drbert")
+
+    (found,) = dev_sample(1, tokenizer, CONFIG, store, fusion)
+
+    assert [document.fields for document in found.documents] == [{"price": 2.5}, {}, {}]
 
 
 def test_without_dev_candidates_there_is_no_sample(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
