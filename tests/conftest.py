@@ -1,6 +1,7 @@
 """Settings and fixtures of all tests, and how tests are divided between two processes."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
@@ -50,6 +51,22 @@ class ByFolder(LoadFileScheduling):
         if file in {f"tests/cluster/test_{name}.py" for name in TRAINED}:
             return "tests with a trained pipeline"
         return next((folder for folder in SHARING if file.startswith(folder)), file)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--slow-minutes", type=float, default=float("inf"), help="start no test marked slow after so many minutes"
+    )
+
+
+BEGAN = time.monotonic()
+
+
+@pytest.hookimpl(tryfirst=True)  # before the fixtures of the test are made
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    minutes = item.config.getoption("slow_minutes")
+    if item.get_closest_marker("slow") and time.monotonic() - BEGAN > 60 * minutes:
+        pytest.skip(f"slow, and --slow-minutes {minutes:g} have passed")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
