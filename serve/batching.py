@@ -23,7 +23,7 @@ SLOW_FACTOR = 10
 """A scorer is stuck only after this many times the duration that its measured rate predicts for the batch."""
 
 MEASURED_SHARE = 1 / 8
-"""Only batches with this share of a batch's tokens or more tell the rate; smaller ones have mostly fixed costs."""
+"""Only batches with this share of a batch's tokens or more lower the rate; smaller ones have mostly fixed costs."""
 
 UNMEASURED_FACTOR = 4
 """The first batches, whose duration cannot be foreseen, may take this many times as long as others."""
@@ -67,7 +67,7 @@ class Batcher(Generic[Pair]):
         self._changed = threading.Condition()
         """Guards the queue, and wakes the scoring thread."""
         self._rate, self._measured_tokens = rate, tokens * MEASURED_SHARE
-        """Tokens per second, as a moving average, and the smallest batch that changes it."""
+        """Tokens per second, as a moving average, and the smallest batch that may lower it."""
         self._last_end = 0.0
         self._in_flight: deque[_InFlight[Pair]] = deque()
         """The batch that is being scored, and at most one that waits behind it."""
@@ -208,7 +208,7 @@ class Batcher(Generic[Pair]):
         rate = done.tokens / max(self._last_end - started, 1e-6)
         if not self._rate:
             self._rate = rate
-        elif done.tokens >= self._measured_tokens:
+        elif done.tokens >= self._measured_tokens or rate > self._rate:
             self._rate += RATE_SMOOTHING * (rate - self._rate)
         for (request, place), score in zip(done.batch, scores, strict=True):
             request.scores[place] = float(score)

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.processes import kill_whole
-from tests.serve.conftest import free_port
+from tests.serve.conftest import free_port, wait_until
 
 COMMAND = [sys.executable, "-m", "serve.run"]
 LONG = ["word " * 175] * 60
@@ -44,6 +44,11 @@ def started(model: Path, port: int, sign: str, *settings: str) -> Iterator[tuple
         reader.join(10)
 
 
+def in_flight(metrics: str) -> float:
+    lines = httpx.get(metrics, timeout=60).text.splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("rayrank_in_flight_requests "))
+
+
 @pytest.mark.slow
 def test_sigterm_lets_the_requests_in_flight_finish_and_refuses_others(model_folder: Path) -> None:
     port = free_port()
@@ -58,12 +63,14 @@ def test_sigterm_lets_the_requests_in_flight_finish_and_refuses_others(model_fol
         )  # fmt: skip
         body = {"query": "where is the bogue", "documents": LONG, "return_documents": False}
         waiting = [pool.submit(httpx.post, url, json=body, timeout=120) for _ in range(16)]
-        time.sleep(1)
+        metrics = f"http://127.0.0.1:{port}/metrics"
+        # The request for the figures is in flight, too.
+        wait_until(lambda: in_flight(metrics) + sum(each.done() for each in waiting) > 16)
         process.send_signal(signal.SIGTERM)
         refused, end = None, time.monotonic() + 5
         while (refused is None or refused.status_code == 200) and time.monotonic() < end:
             refused = httpx.post(url, json={**body, "documents": ["short"]}, timeout=60)
-        figures = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
+        figures = httpx.get(metrics, timeout=60).text
         num_waiting = sum(not each.done() for each in waiting)
         answers = [each.result() for each in waiting]
         status = process.wait(60)

@@ -427,7 +427,7 @@ def test_the_rate_of_the_warm_up_foresees_the_waits_of_the_first_requests() -> N
     run(scorer, work, longest_wait=1.5, rate=1000.0)
 
 
-def test_small_batches_do_not_change_the_foreseen_waits() -> None:
+def test_small_batches_do_not_lengthen_the_foreseen_waits() -> None:
     scorer = Scorer(seconds=0.01)
 
     async def work(batcher: Batcher[Pair]) -> None:
@@ -442,3 +442,19 @@ def test_small_batches_do_not_change_the_foreseen_waits() -> None:
 
     # By the probes, the second request would wait for 1,000 tokens at 100 a second.
     run(scorer, work, longest_wait=1.5, rate=10_000.0)
+
+
+def test_small_batches_show_that_the_scorer_is_faster_than_the_warm_up_told() -> None:
+    scorer = Scorer()
+
+    async def work(batcher: Batcher[Pair]) -> None:
+        for _ in range(30):
+            await batcher(pairs_of("small", 1), [1])
+        scorer.may_go.clear()
+        queued = [asyncio.create_task(batcher(pairs_of(name, 10), [1] * 10)) for name in ("first", "second", "third")]
+        await asyncio.sleep(0.05)
+        scorer.may_go.set()
+        await asyncio.gather(*queued)
+
+    # By the warm-up, the third request would wait for 20 tokens at 1 a second.
+    run(scorer, work, longest_wait=1.5, rate=1.0)

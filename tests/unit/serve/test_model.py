@@ -25,6 +25,7 @@ from rayrank.models.reranker import Reranker
 from rayrank.scores.calibration import fit
 from rayrank.scores.precision import Level, PrecisionTable
 from rayrank.serve import model as served_model
+from rayrank.serve.batching import Batcher
 from rayrank.serve.config import read
 from rayrank.serve.model import MAX_EXPLANATIONS, ServedModel
 from rayrank.serve.order import ranked
@@ -254,6 +255,19 @@ def test_a_deadline_includes_the_time_before_a_request_reached_the_replica(share
     assert late.partial
     assert late.logits == [None] * len(PASSAGES)
     assert not in_time.partial
+
+
+def test_the_wait_for_a_replica_to_start_is_no_wait_in_its_queue(
+    shared: ServedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(Batcher, "_check_wait", lambda batcher, request, waited: waits.append(waited))
+    began = time.time()
+
+    asked(shared, Ask("what is a bogue", PASSAGES, received_at=began - 86_400))
+
+    assert len(waits) == 1
+    assert 0 < waits[0] < 3_600
 
 
 def test_too_many_concurrent_explanations_are_refused(shared: ServedModel) -> None:
