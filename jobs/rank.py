@@ -15,6 +15,7 @@ from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store, digest_of
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, StorageError
+from rayrank.core.leases import leased
 from rayrank.core.progress import progress
 from rayrank.jobs.entry import Arguments, check_absolute, check_file, parser, run_task
 
@@ -55,7 +56,7 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
     ]
     given = {"artifact": artifact, "settings": settings.model_dump(mode="json"), "threads": pool.cpus}
     empty, warnings = 0, set[str]()
-    with progress("rank", len(queries), "queries") as advance:
+    with leased(artifact, "ranking these queries"), progress("rank", len(queries), "queries") as advance:
         for facts in make_missing(artifact, items, QueryRanker, given, **pool._asdict(), label="rank"):
             empty += facts["num_without_results"]
             warnings.update(facts["warnings"])

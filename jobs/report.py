@@ -13,6 +13,7 @@ from typing import Any
 from rayrank.capacity.records import read_capacity
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
+from rayrank.core.leases import leased
 from rayrank.jobs.entry import Arguments, options_of, parser, run_task
 
 CASES = 20
@@ -44,10 +45,11 @@ def write_against(arguments: Arguments, other: Artifact, config: PipelineConfig,
 
 
 def _write(place: Artifact, name: str, facts: dict[str, Any], found: dict[str, bytes]) -> None:
-    place.write_json(f"{name}.json", facts)
-    for file, content in found.items():
-        with place.create(file) as stream:
-            stream.write(content)
+    with leased(place, "writing this report"):
+        place.write_json(f"{name}.json", facts)
+        for file, content in found.items():
+            with place.create(file) as stream:
+                stream.write(content)
 
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:

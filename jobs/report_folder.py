@@ -7,6 +7,7 @@ from rich.console import Console, RenderableType
 
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
+from rayrank.core.leases import leased
 from rayrank.stages.report.belonging import ABOUT, about
 
 if TYPE_CHECKING:
@@ -23,13 +24,14 @@ def write_report(
     one of `configs` shows it.
     """
     folder = Artifact(store.root, *place)
-    if configs:
-        folder.write_json(ABOUT, about(*configs))
-    for name, content in figures.items():
-        folder.write_json(f"{name}.json", content)
-    for name, content in files.items():
-        with folder.create(name) as stream:
-            stream.write(content)
+    with leased(folder, "writing this report"):
+        if configs:
+            folder.write_json(ABOUT, about(*configs))
+        for name, content in figures.items():
+            folder.write_json(f"{name}.json", content)
+        for name, content in files.items():
+            with folder.create(name) as stream:
+                stream.write(content)
     console = Console(width=160)
     with console.capture() as drawn:
         console.print(shown)

@@ -1,10 +1,9 @@
 """POST /search: the first stage that the model was trained on, and the texts of what it finds."""
 
-import tempfile
-
 import pyarrow as pa
 
 from rayrank.core.artifacts import Artifact
+from rayrank.core.copies import temporary_folder
 from rayrank.data.ids import Lookup
 from rayrank.serve.config import SearchConfig
 from rayrank.serve.first_stages import corpus_of, first_stage, open_run
@@ -33,14 +32,14 @@ class PassageTexts:
     def __init__(self, corpus: Artifact) -> None:
         ids = []
         # A mapped file stays readable after it is deleted, and its space is freed when the process ends in any way.
-        with tempfile.NamedTemporaryFile() as file:
+        with temporary_folder() as folder:
+            file = str(folder / "passages.arrow")
             with pa.ipc.new_file(file, pa.schema([("text", pa.large_string())])) as writer:
                 for shard in corpus.manifest["shards"]:
                     for batch in corpus.batches(shard, ["passage_id", "text"]):
                         ids.append(batch.column(0))
                         writer.write_batch(pa.record_batch([batch.column(1).cast(pa.large_string())], ["text"]))
-            file.flush()
-            self._texts = pa.ipc.open_file(pa.memory_map(file.name)).read_all()["text"]
+            self._texts = pa.ipc.open_file(pa.memory_map(file)).read_all()["text"]
         self._row_of = Lookup(pa.chunked_array(ids, pa.string()))
 
     def __call__(self, passage_ids: pa.ChunkedArray) -> list[str]:

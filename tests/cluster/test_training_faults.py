@@ -134,9 +134,9 @@ def test_two_jobs_that_train_the_same_model_at_once_train_it_once(trained: Path,
     assert first.returncode == 0, said
     assert second.returncode == 0, second.stderr
     assert re.search(
-        rf"^waiting for \S+, process {first.pid}, which has been training pointwise since 20", second.stderr, re.M
+        rf"^waiting for \S+, process {first.pid}, which has been making pointwise since 20", second.stderr, re.M
     )
-    assert "pointwise: the other process has finished it; its model is used" in second.stderr
+    assert "pointwise: the other process has finished it; its result is used" in second.stderr
     assert_same_end(storage, trained)
     assert not list(storage.glob("pointwise/*/lease-*"))
 

@@ -6,7 +6,6 @@ Their folder has the model type `rayrank`, so that transformers and sentence-tra
 """
 
 import json
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from rayrank.bundle.sequence_classification import (
 )
 from rayrank.core.artifacts import MANIFEST, Artifact
 from rayrank.core.config import Backend, InputConfig, QueryTypesConfig, Section, StrmConfig
+from rayrank.core.copies import temporary_folder
 from rayrank.core.errors import ConfigError, StorageError
 from rayrank.core.languages import ENGLISH
 from rayrank.models.encoder import Encoder, quiet
@@ -134,8 +134,8 @@ def export(folder: str, bundle: Bundle) -> None:
     path = Path(folder).absolute()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as draft:
-            complete = Path(draft) / path.name
+        with temporary_folder(path.parent, f".{path.name}.") as draft:
+            complete = draft / path.name
             complete.mkdir()
             _write(complete, bundle)
             complete.replace(path)

@@ -3,7 +3,6 @@
 import http.client
 import json
 import random
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rayrank.capacity.load import Load, ask, figures
 from rayrank.capacity.records import Capacity, LoadCurve, LoadPoint
+from rayrank.core.copies import temporary_folder
 from rayrank.core.errors import ConfigError
 
 ROUTE = "/v1/rerank"
@@ -52,8 +52,8 @@ def measure(
     """Return the curve of an endpoint for each number of documents in a request; `about` says what the texts are."""
     url = url.rstrip("/")
     model, device, backend, dtype = _described(url, key)
-    with tempfile.TemporaryDirectory(prefix="rayrank-load-") as folder:
-        curves = tuple(_curve(url, model, texts, count, seconds, key, Path(folder), say) for count in documents)
+    with temporary_folder() as folder:
+        curves = tuple(_curve(url, model, texts, count, seconds, key, folder, say) for count in documents)
     every = [passage for _, passages in texts for passage in passages]
     return Capacity(
         model=model, device=device, backend=backend, dtype=dtype,

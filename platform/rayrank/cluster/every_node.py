@@ -3,10 +3,12 @@
 Ray is imported inside functions, because importing it takes seconds and reading settings does not need it.
 """
 
+import json
 import os
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -14,6 +16,10 @@ import fsspec
 
 from rayrank.cluster.connection import start_ray
 from rayrank.core.errors import StorageError
+from rayrank.core.leases import Holder
+
+PROBE = ".nodes."
+"""How the names of folders begin in which all nodes write a file to see whether they share the storage."""
 
 ANSWER_S = 120.0
 """A node that has not answered after this time counts as silent; its first worker imports torch before it answers."""
@@ -56,10 +62,11 @@ def _answer(reference: Any) -> Any:
 def storage_faults(root: str) -> dict[str, str]:
     """Return, for every node that cannot read or write the storage, what is wrong there; empty if all nodes can."""
     filesystem, path = fsspec.url_to_fs(root)
-    folder = f".nodes.{uuid.uuid4().hex}"
+    _remove_probes(filesystem, path)
+    folder = f"{PROBE}{uuid.uuid4().hex}"
     filesystem.makedirs(f"{path}/{folder}", exist_ok=True)
     try:
-        filesystem.pipe_file(f"{path}/{folder}/driver", b"")
+        filesystem.pipe_file(f"{path}/{folder}/driver", Holder.of_this_process("asking every node").to_bytes())
         faults = {}
         for node, answer in on_every_node(_read_and_write, root, folder).items():
             if isinstance(answer, Exception):
@@ -72,6 +79,16 @@ def storage_faults(root: str) -> dict[str, str]:
     finally:
         with suppress(FileNotFoundError):
             filesystem.rm(f"{path}/{folder}", recursive=True)
+
+
+def _remove_probes(filesystem: fsspec.AbstractFileSystem, path: str) -> None:
+    """Remove the folders of killed processes: those of this machine at once, those of others after a day."""
+    for folder in filesystem.glob(f"{path}/{PROBE}*"):
+        with suppress(FileNotFoundError, ValueError, TypeError):  # it is just being written, or has just been removed
+            holder = Holder(**json.loads(filesystem.cat_file(f"{folder}/driver")))
+            alive = holder.is_alive()
+            if alive is False or (alive is None and holder.age() > timedelta(days=1)):
+                filesystem.rm(folder, recursive=True)
 
 
 def _read_and_write(root: str, folder: str) -> dict[str, str]:

@@ -5,7 +5,6 @@ import hashlib
 import json
 import subprocess
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from fsspec.implementations.local import LocalFileSystem
 from rayrank.core import flow
 from rayrank.core.config import PipelineConfig
 from rayrank.core.copies import local_copy
+from rayrank.core.drafts import draft_of
 from rayrank.core.errors import MissingArtifact, StorageError
 from rayrank.core.integrity import damage_reported, damaged, fault, inventory
 
@@ -83,8 +83,7 @@ class Artifact:
     def create(self, name: str) -> Iterator[IO[bytes]]:
         """Open a file for writing that appears under its name only once it is complete."""
         filesystem, path = self.filesystem, self.path(name)
-        # Another process or thread, here or on another node, may be making the same file; each has its own draft.
-        draft = f"{path}.{uuid.uuid4().hex}.tmp"
+        draft = draft_of(path)
         try:
             with storage_errors(path):
                 filesystem.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
@@ -178,9 +177,10 @@ class Store:
             if is_read_only:
                 return
             filesystem.makedirs(path, exist_ok=True)
-            probe = f"{path}/.writable.{uuid.uuid4().hex}"
+            probe = f"{path}/.writable"  # one name, so that the next process removes what a killed one left
             filesystem.pipe_file(probe, b"")
-            filesystem.rm_file(probe)
+            with suppress(FileNotFoundError):
+                filesystem.rm_file(probe)
         except Exception as error:  # each file system raises its own, such as missing credentials
             raise _unwritable(root, error) from None
 

@@ -1,7 +1,7 @@
 """Folders on a node's own disk, made from storage and shared by the processes of one user on that node.
 
-They are copies of folders on remote storage, and files of a corpus that processes map into memory. They lie in the
-folder for temporary files, which TMPDIR names.
+They are copies of folders on remote storage, files of a corpus that processes map into memory, and folders that a
+process needs only for a while. They lie in the folder for temporary files, which TMPDIR names.
 
 Guarantee: a folder is made once, is complete, and stays while any process that asked for it runs. The last of these
 processes removes it when it ends. If they were killed, it is removed when any later process makes such a folder, or
@@ -13,12 +13,13 @@ import atexit
 import errno
 import fcntl
 import getpass
+import glob
 import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 
@@ -27,6 +28,7 @@ import fsspec
 from rayrank.core.errors import StorageError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_TEMPORARY, _HEX = ".temporary", "[0-9a-f]"
 _held: dict[Path, int] = {}
 """The folders that this process uses, and the file descriptors that hold their locks."""
 _making = Lock()
@@ -46,15 +48,50 @@ def node_folder(identity: str, name: str, fill: Callable[[Path], None]) -> Path:
 
     `identity` is unique to its content.
     """
-    try:
-        temporary = Path(tempfile.gettempdir())
-    except FileNotFoundError as error:  # none of the folders that Python tries is writable
-        raise _unusable("the folder for temporary files", error) from None
-    target = temporary / f"rayrank-{getpass.getuser()}" / f"{identity}-{name}" / name
+    target = _place() / f"{identity}-{name}" / name
     with _making:
         while target not in _held:
             _hold(target, fill)
     return target
+
+
+@contextmanager
+def temporary_folder(place: Path | None = None, prefix: str = "") -> Iterator[Path]:
+    """Yield a new, empty folder, which is removed afterwards; if this process is killed, a later call removes it.
+
+    It lies on this node's disk. With a `place`, it lies there, and calls with the same `prefix` remove it.
+    """
+    try:
+        folder, descriptor = _locked_folder(place or _place(), prefix)
+    except OSError as error:
+        raise error if place else _unusable(_place(), error) from None
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _locked_folder(place: Path, prefix: str) -> tuple[Path, int]:
+    """Return a new folder and the file descriptor that holds its lock; folders without a lock are removed."""
+    while True:
+        folder = place / f"{prefix}{uuid.uuid4().hex}{_TEMPORARY}"
+        place.mkdir(parents=True, exist_ok=True)
+        _remove_unused(place, f"{glob.escape(prefix)}{_HEX * 32}{_TEMPORARY}" if prefix else "*")
+        folder.mkdir(mode=0o700)
+        with suppress(FileNotFoundError):  # another process removed it before this one had the lock
+            descriptor = os.open(folder, os.O_RDONLY)
+            _lock(descriptor, fcntl.LOCK_SH)
+            if _is_same(descriptor, folder):
+                return folder, descriptor
+            os.close(descriptor)
+
+
+def _place() -> Path:
+    try:
+        return Path(tempfile.gettempdir()) / f"rayrank-{getpass.getuser()}"
+    except FileNotFoundError as error:  # none of the folders that Python tries is writable
+        raise _unusable("the folder for temporary files", error) from None
 
 
 def _hold(target: Path, fill: Callable[[Path], None]) -> None:
@@ -132,15 +169,16 @@ def _release() -> None:
         _remove_unused(place)
 
 
-def _remove_unused(place: Path) -> None:
-    for folder in place.glob("*"):
+def _remove_unused(place: Path, pattern: str = "*") -> None:
+    for folder in place.glob(pattern):
         with suppress(OSError):  # held by another process, or removed by one
             descriptor = os.open(folder, os.O_RDONLY)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if _is_same(descriptor, folder):
                     # If this process is killed halfway, what is left must not be taken for a complete folder.
-                    removed = folder.rename(folder.with_name(f"removed-{uuid.uuid4().hex}"))
+                    is_temporary = folder.name.endswith(_TEMPORARY)
+                    removed = folder if is_temporary else folder.rename(place / f"removed-{uuid.uuid4().hex}")
                     shutil.rmtree(removed, ignore_errors=True)
             finally:
                 os.close(descriptor)

@@ -21,10 +21,11 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from rayrank.core.artifacts import Artifact, storage_errors
+from rayrank.core.drafts import remove_drafts
 from rayrank.core.errors import StorageError
 from rayrank.core.progress import log, say
 
@@ -35,6 +36,9 @@ POLL_S = 1.0
 SETTLE_S = 1.0
 
 _PREFIX, _SUFFIX = "lease-", ".json"
+_TIME = "%Y-%m-%d %H:%M:%S UTC"
+_of_thread = threading.local()
+"""Its attribute `held` has the artifacts whose leases the thread holds."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,17 @@ class Holder:
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()
 
+    @classmethod
+    def of_this_process(cls, work: str) -> "Holder":
+        """Return what a file on storage says about this process."""
+        since = datetime.now(UTC).strftime(_TIME)
+        pid = os.getpid()
+        return cls(work, socket.gethostname(), pid, since, _machine(), _start_time(pid), uuid.uuid4().hex)
+
+    def age(self) -> timedelta:
+        """Return for how long the process has done its work, by the clocks of two machines."""
+        return datetime.now(UTC) - datetime.strptime(self.since, _TIME).replace(tzinfo=UTC)
+
     def is_alive(self) -> bool | None:
         """Return whether the process still runs, or None if this machine cannot tell."""
         if not self.machine or self.machine != _machine():
@@ -77,14 +92,21 @@ def leased(artifact: Artifact, work: str, *, waits: bool = True) -> Iterator[Non
     """Hold an artifact's lease; `work` is what the process does meanwhile, as in "training the pointwise model".
 
     If another process holds the lease, say which and wait; with `waits=False`, raise an error that names the process.
+    Files that a killed process was writing are removed. A thread that holds the lease may take it again.
     """
+    held: set[Artifact] = _of_thread.__dict__.setdefault("held", set())
+    if waits and artifact in held:
+        yield
+        return
     lease = _Lease(artifact, work)
     with storage_errors(artifact.url):
         lease.take(waits)
     work_ended = threading.Event()
     heartbeat = threading.Thread(target=lease.renew_until, args=(work_ended,), daemon=True)
     heartbeat.start()
+    held.add(artifact)
     try:
+        remove_drafts(*artifact.place)
         yield
     except Exception as error:
         if lease.lost_to:
@@ -94,17 +116,24 @@ def leased(artifact: Artifact, work: str, *, waits: bool = True) -> Iterator[Non
             ) from error
         raise
     finally:
+        held.remove(artifact)
         work_ended.set()
         heartbeat.join(timeout=STALE_S)
+        if not lease.lost_to:
+            with suppress(OSError):
+                remove_drafts(*artifact.place)  # those of workers that were killed while others went on
         lease.release()
+
+
+def is_leased(artifact: Artifact) -> bool:
+    """Return whether a process holds an artifact's lease, or was killed while it held it."""
+    return any(name.startswith(f"/{_PREFIX}") for name in artifact.names("", _SUFFIX))
 
 
 class _Lease:
     def __init__(self, artifact: Artifact, work: str) -> None:
         self._artifact = artifact
-        since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        host, pid = socket.gethostname(), os.getpid()
-        self._holder = Holder(work, host, pid, since, _machine(), _start_time(pid), uuid.uuid4().hex)
+        self._holder = Holder.of_this_process(work)
         self._number = 0
         self._has_failed = False
         """Whether the last attempt to create a file failed although no other process was first."""

@@ -1,6 +1,5 @@
 """The approximate index of a dense run, on storage: built once, opened by the workers and by the endpoint."""
 
-import tempfile
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,8 @@ import faiss
 import numpy as np
 
 from rayrank.core.artifacts import Artifact
+from rayrank.core.copies import temporary_folder
+from rayrank.core.drafts import remove_folders
 from rayrank.retrieval import ann
 from rayrank.retrieval.dense import Found, Vectors, read_vectors
 
@@ -20,6 +21,8 @@ FACTS = "ann.json"
 """The file with facts about the finished index, among them its folder."""
 
 FILE = "passages.faiss"
+PREFIX = "ann-"
+"""How the names of folders with an index begin."""
 
 
 def make_index(run: Artifact, vectors: Artifact, recall: float) -> dict[str, Any]:
@@ -35,11 +38,12 @@ def make_index(run: Artifact, vectors: Artifact, recall: float) -> dict[str, Any
         queries[sampled],
         recall,
     )
-    # Two jobs may make the same run at once: each has a folder of its own, and one folder is named in the facts.
-    facts = {**built.facts, "folder": f"ann-{uuid.uuid4().hex[:8]}"}
-    with tempfile.TemporaryDirectory() as folder:
-        faiss.write_index(built.index, str(Path(folder) / FILE))
-        run.put_folder(folder, facts["folder"])
+    # Each attempt copies its index into a folder of its own; the facts name the folder of the one that ended.
+    facts = {**built.facts, "folder": f"{PREFIX}{uuid.uuid4().hex[:8]}"}
+    with temporary_folder() as folder:
+        faiss.write_index(built.index, str(folder / FILE))
+        run.put_folder(str(folder), facts["folder"])
+    remove_folders(*run.place, PREFIX, keep=facts["folder"])
     run.write_json(FACTS, facts)
     return facts
 

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayrank.core.config import IndexConfig
+from rayrank.core.copies import temporary_folder
 from rayrank.core.errors import RayrankError
 from rayrank.core.languages import ANALYZERS, ENGLISH, PAIRED
 from rayrank.core.records import CANDIDATES
@@ -76,10 +76,10 @@ def _stopword_file(config: IndexConfig) -> Iterator[str | None]:
     if config.stopwords in ("default", "none"):
         yield None
         return
-    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
-        file.write("\n".join(word.strip() for word in config.stopwords.split(",")))
-        file.flush()
-        yield file.name
+    with temporary_folder() as folder:
+        file = folder / "stopwords.txt"
+        file.write_text("\n".join(word.strip() for word in config.stopwords.split(",")), encoding="utf-8")
+        yield str(file)
 
 
 class Indexer:

@@ -1,10 +1,8 @@
 """Index: a Lucene index of the corpus."""
 
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -13,9 +11,14 @@ from ray.exceptions import RayTaskError
 from rayrank.cluster.connection import start_ray, threads_on_a_node
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import IndexConfig, PipelineConfig
+from rayrank.core.copies import temporary_folder
+from rayrank.core.drafts import remove_folders
 from rayrank.core.errors import RayrankError, StorageError
 from rayrank.core.progress import log, progress
 from rayrank.retrieval.lucene import Indexer
+
+PREFIX = "lucene-"
+"""How the names of folders with an index begin."""
 
 
 def run(config: PipelineConfig, store: Store) -> Artifact:
@@ -36,13 +39,13 @@ def build(stage: str, documents: str, config: PipelineConfig, store: Store, vect
     total = corpus.manifest["num_passages"]
     start_ray()
     threads = threads_on_a_node(config.resources.index_threads, "resources.index_threads")
-    # Two jobs may be building this index at once; the manifest names the folder of the one that finished.
-    name = f"lucene-{uuid.uuid4().hex[:8]}"
-    indexed = 0
+    # Each attempt copies its index into a folder of its own; the manifest names the folder of the one that ended.
+    remove_folders(*artifact.place, PREFIX, keep="")
+    name, indexed = "", 0
     with progress(stage, total, "passages") as advance:
         task: Any = ray.remote(num_cpus=threads)(_build)
-        for answer in task.remote(corpus, artifact, name, config.index, threads, vectors):
-            count = _num_added(answer)
+        for answer in task.remote(corpus, artifact, config.index, threads, vectors):
+            count, name = _told(answer)
             indexed += count
             advance(count)
             if indexed == total:
@@ -52,12 +55,13 @@ def build(stage: str, documents: str, config: PipelineConfig, store: Store, vect
             f"--storage {artifact.root} is not shared by all nodes: the index that a worker wrote is not there; "
             f"use a bucket or a network file system."
         )
+    remove_folders(*artifact.place, PREFIX, keep=name)
     return store.finish(artifact, config, started, {"num_passages": indexed, "lucene": name})
 
 
-def _num_added(answer: Any) -> int:
+def _told(answer: Any) -> tuple[int, str]:
     try:
-        return int(ray.get(answer))
+        return ray.get(answer)  # type: ignore[no-any-return]
     except RayTaskError as error:
         if isinstance(error.cause, RayrankError):
             raise error.cause from None
@@ -65,14 +69,19 @@ def _num_added(answer: Any) -> int:
 
 
 def _build(
-    corpus: Artifact, artifact: Artifact, name: str, config: IndexConfig, threads: int, vectors: bool
-) -> Iterator[int]:
-    """Yield how many passages were just added; runs in a worker, because a JVM stays in the process that started it."""
-    with tempfile.TemporaryDirectory() as folder:
-        place = str(Path(folder) / "lucene")
+    corpus: Artifact, artifact: Artifact, config: IndexConfig, threads: int, vectors: bool
+) -> Iterator[tuple[int, str]]:
+    """Yield how many passages were just added, and at the end the name of the folder with the stored index.
+
+    Runs in a worker, because a JVM stays in the process that started it. Ray runs it again if the worker dies.
+    """
+    with temporary_folder() as folder:
+        place = str(folder / "lucene")
         with Indexer(place, config, threads, vectors) as indexer:
             for shard in corpus.manifest["shards"]:
                 for batch in corpus.batches(shard, ["passage_id", "text"], rows=10_000):
                     indexer.add(batch.column(0).to_pylist(), batch.column(1).to_pylist())
-                    yield len(batch)
+                    yield len(batch), ""
+        name = f"{PREFIX}{uuid.uuid4().hex[:8]}"
         artifact.put_folder(place, name)
+        yield 0, name

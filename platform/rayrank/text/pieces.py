@@ -1,7 +1,6 @@
 """Tokenisation: texts become int32 ids of word pieces here; other modules work on the ids."""
 
 import re
-import tempfile
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -12,6 +11,7 @@ import pyarrow as pa
 from tokenizers import Encoding, Tokenizer
 
 from rayrank.core.artifacts import Artifact
+from rayrank.core.copies import temporary_folder
 from rayrank.core.errors import ConfigError
 from rayrank.core.pretrained import locate
 
@@ -57,7 +57,7 @@ def _pretrained(name: str) -> Any:
 
 def save_tokenizer(tokenizer: "PreTrainedTokenizerFast", artifact: Artifact) -> None:
     """Store a copy of the tokenizer with the ids it made, in case its original is changed or deleted."""
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         for file in map(Path, tokenizer.save_pretrained(folder)):
             if file.is_file():
                 with artifact.create(f"tokenizer/{file.name}") as stream:

@@ -3,12 +3,12 @@
 import json
 from contextlib import ExitStack
 from dataclasses import asdict
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from tensorboardX import SummaryWriter
 
 from rayrank.core.artifacts import Artifact
+from rayrank.core.copies import temporary_folder
 from rayrank.core.progress import progress
 from rayrank.training.loop import Log
 
@@ -28,7 +28,7 @@ class History:
     def open(self) -> None:
         """Open the TensorBoard files; for remote storage they are written locally, and `close` copies them."""
         local = self._artifact.is_local
-        self._folder = self._artifact.path(FOLDER) if local else self._resources.enter_context(TemporaryDirectory())
+        self._folder = self._artifact.path(FOLDER) if local else str(self._resources.enter_context(temporary_folder()))
         self._events = SummaryWriter(self._folder)
 
     def add(self, line: Log) -> None:

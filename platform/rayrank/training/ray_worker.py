@@ -1,9 +1,7 @@
 """One Ray Train worker: runs the training loop, keeps its checkpoints with Ray Train and reports to the driver."""
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -16,6 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rayrank.core.config import PhaseConfig, ResourcesConfig, TrainingConfig
+from rayrank.core.copies import temporary_folder
 from rayrank.core.errors import RayrankError, StoppedEarly, TrainingStopped
 from rayrank.training.loop import Log, Phase, fit
 from rayrank.training.plan import Plan
@@ -146,12 +145,14 @@ class _RayCheckpoints:
         if not self._is_first:
             ray.train.report(asdict(log))
             return
-        with tempfile.TemporaryDirectory() as folder:
-            torch.save({**state, "about": self._about}, Path(folder, _STATE))
-            ray.train.report(asdict(log), checkpoint=ray.train.Checkpoint.from_directory(folder))
+        with temporary_folder() as folder:
+            torch.save({**state, "about": self._about}, folder / _STATE)
+            ray.train.report(asdict(log), checkpoint=ray.train.Checkpoint.from_directory(str(folder)))
 
 
 def load_state(checkpoint: ray.train.Checkpoint) -> dict[str, Any]:
     """Return the state that a checkpoint holds."""
-    with checkpoint.as_directory() as folder:
-        return torch.load(Path(folder, _STATE), map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
+    # Not `as_directory`: the copy that it makes would stay if this process was killed while it reads.
+    with temporary_folder() as folder:
+        checkpoint.to_directory(str(folder))
+        return torch.load(folder / _STATE, map_location="cpu", weights_only=True)  # type: ignore[no-any-return]

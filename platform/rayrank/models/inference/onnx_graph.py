@@ -4,11 +4,9 @@ The encoder is traced with an attention function that becomes one node, ONNX Run
 """
 
 import logging
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import onnx
@@ -18,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 
+from rayrank.core.copies import temporary_folder
 from rayrank.core.errors import ConfigError
 from rayrank.models.architectures import SUPPORTED, architecture
 from rayrank.models.attention.padded import PaddedMasks, additive
@@ -42,8 +41,8 @@ def onnx_graph(model: Reranker) -> onnx.ModelProto:
         )
     example = torch.ones((2, 8), dtype=torch.int64)
     sizes = {name: {0: "pairs", 1: "length"} for name in INPUTS}
-    with tempfile.TemporaryDirectory() as folder, _traceable(model), torch.no_grad():
-        file = Path(folder) / "traced.onnx"
+    with temporary_folder() as folder, _traceable(model), torch.no_grad():
+        file = folder / "traced.onnx"
         torch.onnx.export(
             _Scores(model).eval(), (example,) * len(INPUTS), file, input_names=INPUTS, output_names=[OUTPUT],
             dynamic_axes={**sizes, OUTPUT: {0: "pairs"}}, opset_version=OPSET, dynamo=False,
@@ -56,8 +55,8 @@ def int8(graph: onnx.ModelProto) -> bytes:
     # The head stays float32: it costs no time, and an int8 head would give passages equal scores. The quantizer turns
     # its Gemm node into a MatMul of this name.
     heads = [f"{node.name}_MatMul" for node in graph.graph.node if node.op_type == "Gemm"]
-    with tempfile.TemporaryDirectory() as folder, _silent():
-        file = Path(folder) / "int8.onnx"
+    with temporary_folder() as folder, _silent():
+        file = folder / "int8.onnx"
         quantize_dynamic(
             graph, file, op_types_to_quantize=["MatMul"], nodes_to_exclude=heads, per_channel=True,
             reduce_range=_int8_products_overflow(), weight_type=QuantType.QInt8,
