@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from rayrank.jobs.node_report import NodeReport
 
 if TYPE_CHECKING:
-    from rayrank.training.ray_train import TrainingSize
+    from rayrank.training.worker_size import TrainingSize
 
 JAVA = 21
 DISK_USED = 0.95

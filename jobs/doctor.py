@@ -87,7 +87,7 @@ def _cluster(config: PipelineConfig, root: str, packages: list[str]) -> Iterator
 
     from rayrank.cluster.connection import node_cpus, start_ray
     from rayrank.cluster.every_node import live_nodes, on_every_node, storage_faults
-    from rayrank.training.ray_train import training_size
+    from rayrank.training.worker_size import training_size
 
     start_ray()
     nodes = {name: node["Resources"] for name, node in live_nodes().items()}

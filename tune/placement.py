@@ -8,7 +8,7 @@ import ray
 from rayrank.core.config import ResourcesConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.progress import say
-from rayrank.training.ray_train import scale
+from rayrank.training.worker_size import scale
 
 
 def trial_resources(resources: ResourcesConfig) -> ResourcesConfig:

@@ -100,6 +100,37 @@ def test_after_kills_of_workers_and_of_the_driver_the_weights_equal_those_of_an_
 
 
 @pytest.mark.slow
+def test_a_training_whose_controller_dies_goes_on_from_its_checkpoint(trained: Path, tmp_path: Path) -> None:
+    storage = tmp_path / "storage"
+    untrained(trained, storage)
+    process = started(storage)
+    wait_for_a_checkpoint(process, storage)
+    of_those(below(process.pid, "TrainController"), lambda controller: controller.kill())
+
+    _, said = process.communicate(timeout=300)
+
+    assert process.returncode == 0, said
+    assert said.count("pointwise: Ray Train's controller died; training goes on from the last checkpoint") == 1
+    assert "pointwise: resuming from the checkpoint at step " in said
+    assert_same_end(storage, trained)
+
+
+@pytest.mark.slow
+def test_losing_the_controller_more_often_than_retries_allows_is_one_sentence(trained: Path, tmp_path: Path) -> None:
+    storage = tmp_path / "storage"
+    untrained(trained, storage)
+    process = started(storage, "--set", "resources.retries=0")
+    wait_for_a_checkpoint(process, storage)
+    of_those(below(process.pid, "TrainController"), lambda controller: controller.kill())
+
+    _, said = process.communicate(timeout=300)
+
+    assert process.returncode == 2, said
+    assert re.search(r"^error: Training lost its controller more than resources\.retries=0 times: ", said, re.M)
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
 def test_losing_workers_more_often_than_retries_allows_is_one_sentence(trained: Path, tmp_path: Path) -> None:
     storage = tmp_path / "storage"
     untrained(trained, storage)

@@ -61,7 +61,9 @@ class ResourcesConfig(Section):
     checkpoint_steps: int = Field(
         default=500, ge=1, description="steps between checkpoints; a killed training repeats at most this many"
     )
-    retries: int = Field(default=3, ge=0, description="restarts of a training after the loss of a worker")
+    retries: int = Field(
+        default=3, ge=0, description="restarts of a training after the loss of a worker or of Ray Train's controller"
+    )
 
     def label_selector(self) -> dict[str, str]:
         """Return the labels in Ray's form."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs
@@ -17,17 +17,18 @@ import ray
 import ray.train
 import ray.train.torch
 from ray.util.queue import Empty, Queue
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from torch import Tensor
 
-from rayrank.cluster.connection import model_nodes
 from rayrank.core import errors
 from rayrank.core.artifacts import Artifact
 from rayrank.core.config import PhaseConfig, ResourcesConfig, TrainingConfig
-from rayrank.core.errors import ConfigError, TrainingStopped
+from rayrank.core.errors import TrainingStopped
 from rayrank.core.progress import say
 from rayrank.training.history import History
 from rayrank.training.loop import Log
 from rayrank.training.ray_worker import DriverQueues, Start, load_state, run_worker
+from rayrank.training.worker_size import scale
 
 CHECKPOINTS = "checkpoints"
 """The folder of an unfinished artifact that Ray Train keeps its checkpoints in."""
@@ -82,7 +83,7 @@ class _Trainer(ray.train.torch.TorchTrainer):
 
 
 class LostWorkers(TrainingStopped):
-    """The workers of a training died more often than `resources.retries` allows; its checkpoint stays."""
+    """The processes of a training died more often than `resources.retries` allows; its checkpoint stays."""
 
 
 @dataclass(frozen=True)
@@ -123,12 +124,12 @@ def train_phase(
         checkpoint_config=ray.train.CheckpointConfig(num_to_keep=1),
     )
     worker = partial(run_worker, start, section, config, training, resources, queues)
-    trainer = _Trainer(worker, scaling_config=scaling, run_config=settings)
+
+    def trainer() -> _Trainer:
+        return _Trainer(worker, scaling_config=scaling, run_config=settings)
+
     with follow(queues, History(artifact, label), label, report), _interrupt_handler_kept():
-        try:
-            result = trainer.fit()
-        except ray.train.TrainingFailedError as error:
-            raise _explained(error, resources) from error
+        result = _fit(trainer, label, resources)
     if result.checkpoint is None:
         raise TrainingStopped(f"The {label} phase ended without a checkpoint; see the log.")
     saved = load_state(result.checkpoint)
@@ -138,8 +139,23 @@ def train_phase(
 
 
 def _queue() -> Queue:
-    # A queue reserves no core: on a small machine the workers need all of them.
-    return Queue(actor_options={"num_cpus": 0})
+    # On this process's node, so that no other node's loss ends it. It reserves no core: the workers may need all.
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
+
+
+def _fit(trainer: Callable[[], _Trainer], label: str, resources: ResourcesConfig) -> ray.train.Result:
+    """Train; if Ray Train's controller dies, train again from the last checkpoint, as after the loss of a worker."""
+    for left in reversed(range(resources.retries + 1)):
+        try:
+            return trainer().fit()
+        except ray.train.TrainingFailedError as error:
+            raise _explained(error, resources) from error
+        except ray.exceptions.RayActorError as error:
+            if not left:
+                raise LostWorkers(_lost("its controller", error, resources)) from error
+            say(f"{label}: Ray Train's controller died; training goes on from the last checkpoint")
+    raise AssertionError
 
 
 def _facts(state: dict[str, Any], scaling: ray.train.ScalingConfig) -> dict[str, Any]:
@@ -152,52 +168,6 @@ def _facts(state: dict[str, Any], scaling: ray.train.ScalingConfig) -> dict[str,
         "num_workers": scaling.num_workers,
         "gpus": size.get("GPU", 0),
     }
-
-
-class TrainingSize(NamedTuple):
-    """The workers of a training, what each of them reserves, and how many such workers the cluster has room for."""
-
-    workers: int
-    cpus: int
-    gpus: float
-    room: int
-
-
-def training_size(resources: ResourcesConfig) -> TrainingSize:
-    """Return the workers of a training: one per GPU if the cluster has any, else one with a node's cores."""
-    nodes = model_nodes(resources)
-    num_gpus = sum(node.get("GPU", 0) for node in nodes)
-    gpus = resources.train_gpus if resources.train_gpus is not None else min(1.0, num_gpus)
-    workers = resources.train_workers or (max(1, int(num_gpus)) if gpus else 1)
-    cores = [int(node.get("CPU", 0)) for node in nodes]
-    cpus = resources.train_cpus or (1 if gpus else max(1, min(max(cores, default=1), sum(cores) // workers)))
-    room = [min(node.get("CPU", 0) // cpus, node.get("GPU", 0) / gpus if gpus else workers) for node in nodes]
-    return TrainingSize(workers, cpus, gpus, sum(map(int, room)))
-
-
-def scale(resources: ResourcesConfig) -> ray.train.ScalingConfig:
-    """Return the workers of a training as Ray Train takes them; raises ConfigError if this machine is too small."""
-    workers, cpus, gpus, room = training_size(resources)
-    if room < workers:
-        _report_no_room(workers, cpus, gpus)
-    size = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
-    return ray.train.ScalingConfig(  # type: ignore[call-arg]  # mypy sees the class of Ray Train's first version
-        num_workers=workers,
-        use_gpu=gpus > 0,
-        resources_per_worker=size,
-        label_selector=resources.label_selector() or None,
-    )
-
-
-def _report_no_room(workers: int, cpus: int, gpus: float) -> None:
-    """Raise ConfigError on a single machine; on a cluster, which may grow, only say that the training waits."""
-    wanted = (
-        f"resources.train_workers={workers} with {cpus} cores (resources.train_cpus) and {gpus:g} GPUs "
-        f"(resources.train_gpus) each"
-    )
-    if not os.environ.get("RAY_ADDRESS"):
-        raise ConfigError(f"{wanted} cannot be used: this machine has no room for them; ask for less.")
-    say(f"the cluster has no room for {wanted}; waiting for it to grow")
 
 
 @contextmanager
@@ -282,9 +252,13 @@ def _explained(error: ray.train.TrainingFailedError, resources: ResourcesConfig)
     found = getattr(error, "worker_failures", {}).values()
     failures = [getattr(failure, "health_check_failure", failure) for failure in found]
     if failures and all(isinstance(failure, ray.exceptions.RayError) for failure in failures):
-        first = str(failures[0]).strip().split("\n")[0].rstrip(".")
-        return LostWorkers(
-            f"Training lost its workers more than resources.retries={resources.retries} times: {first}; run the same "
-            f"command again to resume from the last checkpoint."
-        )
+        return LostWorkers(_lost("its workers", failures[0], resources))
     return error
+
+
+def _lost(what: str, error: Exception, resources: ResourcesConfig) -> str:
+    first = str(error).strip().split("\n")[0].rstrip(".")
+    return (
+        f"Training lost {what} more than resources.retries={resources.retries} times: {first}; run the same command "
+        f"again to resume from the last checkpoint."
+    )

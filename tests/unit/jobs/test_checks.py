@@ -9,7 +9,7 @@ import pytest
 from rayrank.jobs import checks
 from rayrank.jobs.checks import Finding
 from rayrank.jobs.node_report import NodeReport, node_report
-from rayrank.training.ray_train import TrainingSize
+from rayrank.training.worker_size import TrainingSize
 
 GB = 10**9
 SOUND = NodeReport("3.11.9", {"torch": "2.9.0", "ray": "2.60.0"}, "21.0.8", "", 1, (90 * GB, 100 * GB), 24 * GB, 0.0)
