@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 from ray.cluster_utils import Cluster
 
+from benchmarks.peer_server import free_port
 from rayrank.core.artifacts import MANIFEST
 
 SIZE: dict[str, Any] = {"object_store_memory": 10**8}
@@ -34,7 +35,7 @@ class LocalNodes:
     def start(self) -> None:
         """Start all nodes; with a dashboard, which Ray Train asks whether a killed training has left anything."""
         self._cluster = Cluster()
-        self._cluster.add_node(num_cpus=0, include_dashboard=True, dashboard_port=0, **SIZE)
+        self._cluster.add_node(num_cpus=0, include_dashboard=True, dashboard_port=free_port(), **SIZE)
         for _ in range(self._num_workers):
             self.add()
 

@@ -3,11 +3,11 @@
     python -m benchmarks.node_drill [--subjects 60] [--only STEP ...] [--json FILE]
 
 A head without cores and two nodes of one core each run on this machine (`ray.cluster_utils.Cluster`). Each step is a
-job in a process of its own. All steps run undisturbed on a first storage; then on a second one, where the node that does
-the work of a step is killed in the middle of it, with all its processes, and a new node is added. In the last step the
-head is killed with everything else, and the same command is run on a new cluster. Compared are the artifacts that a step
-has made: data bit by bit, trained models by their dev metric and their weights. The last column counts artifacts that
-were finished twice on the second storage.
+job in a process of its own. All steps run undisturbed on a first storage; then on a second one, where the node that
+does the work of a step is killed in the middle of it, with all its processes, and a new node is added. In the last step
+the head is killed with everything else, and the same command is run on a new cluster. Compared are the artifacts that a
+step has made: data bit by bit, trained models by their dev metric and their weights. The last column counts artifacts
+that were finished twice on the second storage.
 """
 
 import argparse
