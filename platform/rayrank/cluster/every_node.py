@@ -39,7 +39,8 @@ def on_every_node(function: Callable[..., Any], *arguments: Any) -> dict[str, An
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     start_ray()
-    task = ray.remote(num_cpus=0, max_retries=0)(function)
+    # Repeated if a worker process is killed: the answer is to tell about the node.
+    task = ray.remote(num_cpus=0, max_retries=2)(function)
     asked = {}
     for name, node in live_nodes().items():
         there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
@@ -69,6 +70,8 @@ def storage_faults(root: str) -> dict[str, str]:
         filesystem.pipe_file(f"{path}/{folder}/driver", Holder.of_this_process("asking every node").to_bytes())
         faults = {}
         for node, answer in on_every_node(_read_and_write, root, folder).items():
+            if isinstance(answer, Exception) and node not in live_nodes():
+                continue  # it was lost meanwhile
             if isinstance(answer, Exception):
                 faults[node] = str(answer).strip().split("\n")[-1]
             elif answer["fault"]:

@@ -89,9 +89,16 @@ def _locked_folder(place: Path, prefix: str) -> tuple[Path, int]:
 
 def _place() -> Path:
     try:
-        return Path(tempfile.gettempdir()) / f"rayrank-{getpass.getuser()}"
+        return Path(tempfile.gettempdir()) / f"rayrank-{_user()}"
     except FileNotFoundError as error:  # none of the folders that Python tries is writable
         raise _unusable("the folder for temporary files", error) from None
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number that has no name
+        return str(os.getuid())
 
 
 def _hold(target: Path, fill: Callable[[Path], None]) -> None:

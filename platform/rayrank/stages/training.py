@@ -57,7 +57,7 @@ def train(
     model_config = model_config or _encoder_config(config, reads_pairs=flow.reads_pairs(stage))
     with leased(artifact, f"training {stage}"):
         if done := store.find(stage, config):
-            say(f"{stage}: the other process has finished it; its model is used")
+            say(f"{stage}: the other process has finished it; its result is used")
             return done
         started = time.monotonic()
         start_ray()
