@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 from benchmarks.local_nodes import DATA, TRAINER, Commits, Driver, LocalNodes, running, wait_until
 from benchmarks.same_results import Same, compared
 
+TOO_LATE = "NOTHING, it was over"
+
 LONGEST = 900.0
 """Seconds after which a job counts as hanging."""
 
@@ -100,6 +102,10 @@ class Outcome:
     same: Same = field(default_factory=Same)
     twice: int = 0
 
+    def is_good(self) -> bool:
+        """Return whether something was killed, if it had to be, and the step had the same result all the same."""
+        return self.ended and not self.twice and self.same.is_whole() and TOO_LATE not in self.killed
+
 
 HEADER = f"{'step':<14}{'killed':<30}{'undisturbed':>12}{'with kill':>11}"
 HEADER += f"  {'ended':<7}{'data':<10}{'models':<22}{'twice':>5}"
@@ -124,10 +130,12 @@ class Drill:
     def run(self, step: Step, kills: bool) -> tuple[float, str, bool]:
         """Run a step; return its seconds, what was killed and when, and whether it ended well."""
         before, started = self.commits.look(), time.monotonic()
-        driver, killed = self._start(step), ""
+        driver, killed = self._start(step), "-"
         with running(driver):
-            if kills and step.worker and wait_until(lambda: self._is_in_middle(step), driver, LONGEST, self._look):
-                killed = f"after {time.monotonic() - started:.0f} s: {self._kill(step, driver)}"
+            if kills and step.worker:
+                killed = TOO_LATE
+                if wait_until(lambda: self._is_in_middle(step), driver, LONGEST, self._look):
+                    killed = f"after {time.monotonic() - started:.0f} s: {self._kill(step, driver)}"
             if not step.kills_head or not kills:
                 wait_until(lambda: not driver.runs, driver, LONGEST, self._look)
         if kills and step.kills_head:
@@ -164,7 +172,7 @@ class Drill:
             return "the head"
         node = self._nodes.node_with(step.worker)
         if node is None:
-            return "nothing: the step was over"
+            return TOO_LATE
         self._nodes.kill(node)
         self._nodes.add()
         return "its node"
@@ -210,7 +218,7 @@ def main() -> None:
     if arguments.json:
         found: list[dict[str, Any]] = [asdict(outcome) for outcome in outcomes]
         Path(arguments.json).write_text(json.dumps(found, indent=2) + "\n")
-    sys.exit(any(not outcome.ended or outcome.twice or not outcome.same.is_whole() for outcome in outcomes))
+    sys.exit(not all(outcome.is_good() for outcome in outcomes))
 
 
 if __name__ == "__main__":
