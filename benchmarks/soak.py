@@ -26,7 +26,7 @@ import psutil
 
 from benchmarks.local_nodes import Commits, Driver, LocalNodes, of_node, running, title
 from rayrank.core import flow
-from rayrank.core.artifacts import Store
+from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.drafts import drafts
 
@@ -93,13 +93,8 @@ def left_on_the_cluster() -> dict[str, int]:
 
 def left_on_storage(storage: Path) -> dict[str, int]:
     """Return what killed processes have left on storage."""
-    from rayrank.core.artifacts import Artifact
-
-    unnamed = [
-        folder
-        for folder in storage.glob("*/*/lucene-*")
-        if folder.name != Artifact(str(storage), folder.parts[-3], folder.parts[-2]).manifest["lucene"]
-    ]
+    indexes = [(Artifact(str(storage), each.parts[-3], each.parts[-2]), each) for each in storage.glob("*/*/lucene-*")]
+    unnamed = [each for index, each in indexes if not index.exists() or index.manifest["lucene"] != each.name]
     return {
         "locks": len(list(storage.glob("*/*/lease-*"))),
         "drafts": len(drafts(*Artifact(str(storage), "", "").place)),
