@@ -86,11 +86,11 @@ class LocalNodes:
 
 def of_node(node: Any) -> list[psutil.Process]:
     """Return the worker processes of a node, and the processes that these have started."""
-    raylet = str(node.all_processes["raylet"][0].process.pid)
+    raylets = [str(each.process.pid) for each in node.all_processes.get("raylet", [])]
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if process.environ().get("RAY_RAYLET_PID") == raylet:
+            if process.environ().get("RAY_RAYLET_PID") in raylets:
                 found.append(process)
     return found
 

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -206,10 +207,11 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--subjects", type=int, default=60, help="subjects of the generated corpus")
     options.add_argument("--only", nargs="+", choices=[step.name for step in STEPS], help="these steps; default: all")
+    options.add_argument("--folder", help="keep the storages and the logs here; default: a temporary folder")
     options.add_argument("--json", metavar="FILE")
     arguments = options.parse_args()
     chosen = [step for step in STEPS if not arguments.only or step.name in arguments.only]
-    with tempfile.TemporaryDirectory() as folder:
+    with nullcontext(arguments.folder) if arguments.folder else tempfile.TemporaryDirectory() as folder:
         print(HEADER, flush=True)
         try:
             outcomes = drill(Path(folder), arguments.subjects, chosen, lambda outcome: print(row(outcome), flush=True))
