@@ -1,9 +1,9 @@
 """Many short stages while drivers, workers and nodes are killed at random: does all work end, and what is left of it?
 
-    python -m benchmarks.soak [--stages 200] [--seed 7] [--every 15] [--json FILE]
+    python -m benchmarks.soak [--stages 200] [--seed 7] [--every 30] [--json FILE]
 
 A head and two nodes of one core each run on this machine. One driver makes the stages of a tiny generated corpus in
-order: corpora, indexes, BM25 searches, vectors, evaluations, and a training as every 20th stage. Every 15 seconds on
+order: corpora, indexes, BM25 searches, vectors, evaluations, and a training as every 20th stage. Every 30 seconds on
 average (`--every`) something is killed with signal 9: the driver, which is started again and goes on where it was; a
 worker process; or a node with all its processes, which a new node replaces. The last stage is not disturbed. The table
 has the number of kills, and what is left at the end; every number below `left` must be 0.
@@ -228,7 +228,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--stages", type=int, default=200)
     options.add_argument("--seed", type=int, default=7, help="seed of the kills")
-    options.add_argument("--every", type=float, default=15.0, help="seconds between two kills, on average")
+    options.add_argument("--every", type=float, default=30.0, help="seconds between two kills, on average")
     options.add_argument("--json", metavar="FILE")
     options.add_argument("--drive", help=argparse.SUPPRESS)
     options.add_argument("--left", help=argparse.SUPPRESS)
