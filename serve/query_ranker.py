@@ -32,8 +32,11 @@ class QueryRanker(PartitionWorker):
         queries: list[tuple[str, str]] = item["queries"]
         self._warnings: set[str] = set()
         tables = self._loop.run_until_complete(self._rank_all(queries))
-        facts = {"num_queries": len(queries), "num_without_results": sum(not len(table) for table in tables)}
-        facts |= {"warnings": sorted(self._warnings)}
+        facts: dict[str, Any] = {
+            "num_queries": len(queries),
+            "num_without_results": sum(not len(table) for table in tables),
+            "warnings": sorted(self._warnings),
+        }
         table = pa.concat_tables(tables).replace_schema_metadata({FACTS: json.dumps(facts).encode()})
         self._artifact.write_table(item["name"], table)
         return facts
