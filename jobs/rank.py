@@ -27,7 +27,7 @@ PART_QUERIES = 100
 
 BACKENDS = ("torch", "torch-fp8", "onnx-int8")
 VERSION = 2
-"""Raise it whenever the same model and first stage give another ranking, or parts have other facts."""
+"""Raise it whenever the same model and first stage give another ranking, or a part file has other facts."""
 
 
 def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str, Any]:

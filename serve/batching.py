@@ -23,7 +23,8 @@ SLOW_FACTOR = 10
 """A scorer is stuck only after this many times the duration that its measured rate predicts for the batch."""
 
 MEASURED_SHARE = 1 / 8
-"""Only batches with this share of a batch's tokens or more lower the rate; smaller ones have mostly fixed costs."""
+"""A batch lowers the measured rate only if it has at least this share of the token budget of a batch: the duration of a
+smaller one consists mostly of fixed costs."""
 
 UNMEASURED_FACTOR = 4
 """The first batches, whose duration cannot be foreseen, may take this many times as long as others."""

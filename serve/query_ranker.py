@@ -30,30 +30,31 @@ class QueryRanker(PartitionWorker):
 
     def make(self, item: dict[str, Any]) -> dict[str, Any]:
         queries: list[tuple[str, str]] = item["queries"]
-        self._warnings: set[str] = set()
-        tables = self._loop.run_until_complete(self._rank_all(queries))
+        warnings: set[str] = set()
+        tables = self._loop.run_until_complete(self._rank_all(queries, warnings))
         facts: dict[str, Any] = {
             "num_queries": len(queries),
             "num_without_results": sum(not len(table) for table in tables),
-            "warnings": sorted(self._warnings),
+            "warnings": sorted(warnings),
         }
         table = pa.concat_tables(tables).replace_schema_metadata({FACTS: json.dumps(facts).encode()})
         self._artifact.write_table(item["name"], table)
         return facts
 
-    async def _rank_all(self, queries: list[tuple[str, str]]) -> list[pa.Table]:
+    async def _rank_all(self, queries: list[tuple[str, str]], warnings: set[str]) -> list[pa.Table]:
         # One after another: on a CPU the candidates of one query occupy all cores. A GPU waits while Lucene searches.
-        return [await self._rank(query_id, text) for query_id, text in queries]
+        return [await self._rank(query_id, text, warnings) for query_id, text in queries]
 
-    async def _rank(self, query_id: str, text: str) -> pa.Table:
+    async def _rank(self, query_id: str, text: str, warnings: set[str]) -> pa.Table:
+        """Return the ranked passages of a query, and add what the model warns of."""
         hits = self._search(text, self._depth)
         if not hits:
             return CANDIDATES.empty_table()
-        # As in /search, no passage has fields, so that a warning names those which the model's fusion reads.
+        # An empty entry for each passage: the answer then warns of the fields that the model's fusion reads.
         fields: list[dict[str, float]] = [{} for _ in hits]
         ask = Ask(text, [hit.text for hit in hits], first_stage_scores=[hit.score for hit in hits], fields=fields)
         answer = await self._model.rerank(ask)
-        self._warnings.update(answer.warnings)
+        warnings.update(answer.warnings)
         scores = answer.fused or final_scores(answer.logits, ask.first_stage_scores, self._weight)
         columns = {
             "query_id": [query_id] * len(hits),

@@ -87,7 +87,7 @@ async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
         request.query, [hit.text for hit in hits], request.query_type, [hit.score for hit in hits],
         request.first_stage_weight, request.deadline_ms, began,
         min_relevance=request.min_relevance, min_precision=request.min_precision, model=request.model,
-        # Without fields, so that a warning names those which the model's fusion reads.
+        # An empty entry for each passage: the answer then warns of the fields that the model's fusion reads.
         fields=[{} for _ in hits],
     )  # fmt: skip
     answer = await service.rerank(ask)

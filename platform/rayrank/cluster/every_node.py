@@ -39,7 +39,7 @@ def on_every_node(function: Callable[..., Any], *arguments: Any) -> dict[str, An
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     start_ray()
-    # Repeated if a worker process is killed: the answer is to tell about the node.
+    # Ray repeats the task if its worker process is killed: only the loss of the node counts as no answer.
     task = ray.remote(num_cpus=0, max_retries=2)(function)
     asked = {}
     for name, node in live_nodes().items():

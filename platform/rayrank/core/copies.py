@@ -59,7 +59,8 @@ def node_folder(identity: str, name: str, fill: Callable[[Path], None]) -> Path:
 def temporary_folder(place: Path | None = None, prefix: str = "") -> Iterator[Path]:
     """Yield a new, empty folder, which is removed afterwards; if this process is killed, a later call removes it.
 
-    It lies on this node's disk. With a `place`, it lies there, and calls with the same `prefix` remove it.
+    It lies in this node's folder for temporary files. If `place` is given, it lies there instead, and only a later call
+    with the same `prefix` removes it.
     """
     try:
         folder, descriptor = _locked_folder(place or _place(), prefix)
