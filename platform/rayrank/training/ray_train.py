@@ -71,15 +71,22 @@ class _AtomicFile(io.BytesIO):
 
 
 class _Trainer(ray.train.torch.TorchTrainer):
-    """Ray Train without the process that it starts for Ray datasets: phases read their examples from storage.
+    """Ray Train without two processes that this package does not need.
+
+    One serves Ray datasets, but phases read their examples from storage. The other removes the placement group of a
+    controller that died, which Ray does by itself; without Ray's dashboard it delays the end of each training by 10 s,
+    because it asks the dashboard whether the controller lives.
 
     `_create_default_callbacks` is not part of Ray's public interface. A version of Ray that does not call it starts
-    that process as usual.
+    both processes as usual.
     """
 
     def _create_default_callbacks(self) -> list[Any]:
         found = super()._create_default_callbacks()  # type: ignore[misc]
-        return [callback for callback in found if type(callback).__name__ != "DatasetsCallback"]
+        return [callback for callback in found if type(callback).__name__ not in UNUSED]
+
+
+UNUSED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 
 
 class LostWorkers(TrainingStopped):
