@@ -29,6 +29,8 @@ class Pairs:
 
     queries: Ranks
     """The number of each pair's query."""
+    passages: Ranks
+    """The number of each pair's passage."""
     share: Mask
     """Whether the passage shares a piece of a cut word that it does not have."""
     ranks: Ranks
@@ -161,24 +163,30 @@ def _group(name: str, pairs: Pairs, chosen: Mask) -> RankGroup:
 
 
 def clearest(pairs: Pairs, top: int, count: int) -> tuple[list[int], list[int]]:
-    """Return the pairs that STRM ranks most times lower than plain attention, and most times higher; one of a query.
+    """Return the pairs that STRM ranks most times lower than plain attention, and most times higher.
 
-    The passages share pieces, and the model that ranks them higher ranks them within the top.
+    The passages share pieces, and the model that ranks them higher ranks them within the top. No two pairs of a list
+    have the same query or the same passage, because datasets repeat questions in slightly different words.
     """
     lower = pairs.ranks / pairs.plain_ranks
     found = []
     for times, is_high in ((lower, pairs.plain_ranks <= top), (1 / lower, pairs.ranks <= top)):
         chosen = np.flatnonzero(pairs.share & is_high & (times > 1))
         order = chosen[np.argsort(-times[chosen], kind="stable")]
-        found.append(_one_of_each(order.tolist(), pairs.queries.tolist())[:count])
+        found.append(_one_of_each(order.tolist(), pairs)[:count])
     return found[0], found[1]
 
 
-def _one_of_each(order: Iterable[int], queries: Sequence[int]) -> list[int]:
-    firsts: dict[int, int] = {}
+def _one_of_each(order: Iterable[int], pairs: Pairs) -> list[int]:
+    """Return pairs in this order, without those whose query or passage came before."""
+    found, queries, passages = [], set(), set()
     for pair in order:
-        firsts.setdefault(queries[pair], pair)
-    return list(firsts.values())
+        query, passage = int(pairs.queries[pair]), int(pairs.passages[pair])
+        if query not in queries and passage not in passages:
+            found.append(pair)
+            queries.add(query)
+            passages.add(passage)
+    return found
 
 
 def shown_columns(num_pieces: int, shared: Sequence[int]) -> range:

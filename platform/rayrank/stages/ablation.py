@@ -21,7 +21,7 @@ from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Ragged
 from rayrank.text.words import multi_piece_queries, word_table
 
-TRAINED = ("pretrain", "pointwise", "listwise", "sdnet")
+TRAINED = ("train_dense", "train_deepct", "train_doc2query", "pretrain", "pointwise", "listwise", "sdnet")
 """The stages that count towards a row's device seconds, as does scoring the training candidates for the noise filter.
 Other stages, and scoring held-out splits, do not count."""
 

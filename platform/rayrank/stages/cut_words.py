@@ -114,7 +114,8 @@ def report(config: PipelineConfig, store: Store, options: Options) -> CutWordsRe
     rows = _joined([each.filter(pc.is_in(each["query_id"].cast(pa.string()), value_set=cut_ids)) for each in runs])
     rows = rows.filter(pa.array(~relevant_pairs(qrels, measure.relevant_from).marks(rows)))
     ranks, plain_ranks = (rows[name].to_numpy().astype(np.int64) for name in ("rank", "plain_rank"))
-    pairs = Pairs(by_query(rows)[1], texts.misleading(rows), ranks, plain_ranks)
+    passages = np.unique(np.asarray(rows["passage_id"].to_pylist(), dtype=np.str_), return_inverse=True)[1]
+    pairs = Pairs(by_query(rows)[1], passages, texts.misleading(rows), ranks, plain_ranks)
     lowered, raised = clearest(pairs, options.top, options.num_cases)
     procedure, curves = Procedure.of(config.evaluate), _calibrations(sides, store)
     cases = _cases(rows.take(pa.array([*lowered, *raised], pa.int64())), texts, curves, qrels, corpus)

@@ -26,6 +26,7 @@ from rayrank.reports.cut_words import (
 FEW = Procedure(resamples=100)
 PAIRS = Pairs(
     queries=np.array([0, 0, 0, 1, 1, 2]),
+    passages=np.array([0, 1, 2, 3, 4, 5]),
     share=np.array([True, True, False, True, False, True]),
     ranks=np.array([40, 9, 3, 2, 30, 1]),
     plain_ranks=np.array([4, 2, 6, 2, 5, 50]),
@@ -60,6 +61,12 @@ def test_the_clearest_cases_change_their_rank_most_times_and_are_one_of_a_query(
     # Pair 0 has the rank 4, which is not high.
     assert clearest(PAIRS, top=3, count=5) == ([1], [5])
     assert clearest(PAIRS, top=10, count=0) == ([], [])
+
+
+def test_no_two_of_the_clearest_cases_have_the_same_passage() -> None:
+    every = replace(PAIRS, queries=np.arange(6), share=np.ones(6, np.bool_))
+    assert clearest(every, top=10, count=5)[0] == [0, 4, 1]
+    assert clearest(replace(every, passages=np.array([0, 1, 2, 3, 0, 5])), top=10, count=5)[0] == [0, 1]
 
 
 def test_queries_are_compared_with_and_without_cut_words() -> None:
