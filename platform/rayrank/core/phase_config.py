@@ -266,8 +266,8 @@ class SdnetConfig(PhaseConfig):
     signals: int = Field(default=10, ge=1, description="number of the strongest signals that the score is made from")
     match: Literal["softmax", "cosine"] = Field(
         default="softmax",
-        description="what a signal is: a passage word's share in a softmax over all words of its passage, or the cosine "
-        "of the word's and the query's vector",
+        description="what a signal is: a passage word's share in a softmax over all words of its passage, or the "
+        "cosine of the word's and the query's vector",
     )
     negatives: int = Field(default=1, ge=1, description="negatives that each positive is compared with")
 
