@@ -114,7 +114,7 @@ class Scorer:
 
     @cached_property
     def _lengths_stream(self) -> torch.cuda.Stream:
-        return torch.cuda.Stream(self._device, priority=-1)
+        return torch.cuda.Stream(self._device, priority=-1)  # type: ignore[no-untyped-call]
 
     def _score(self, query_rows: Rows, passage_rows: Rows, lengths: Rows) -> Tensor:
         if not self.packs:
