@@ -264,11 +264,6 @@ class SdnetConfig(PhaseConfig):
     )
     hidden: int = Field(default=128, ge=1, description="size of an LSTM layer in each direction")
     signals: int = Field(default=10, ge=1, description="number of the strongest signals that the score is made from")
-    match: Literal["softmax", "cosine"] = Field(
-        default="softmax",
-        description="what a signal is: a passage word's share in a softmax over all words of its passage, or the "
-        "cosine of the word's and the query's vector",
-    )
     negatives: int = Field(default=1, ge=1, description="negatives that each positive is compared with")
 
 

@@ -3,7 +3,6 @@
 import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -179,18 +178,13 @@ class PairTexts:
 
     def _marked_lengths(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> Rows:
         """Return the length of each marked pair before its end is cut to make room for markers."""
+        sizes = self.prefixes.lengths(query_rows) + self.passages.lengths(passage_rows)
         found = [np.empty(0, np.int64)]
-        for part in self.parts(query_rows, passage_rows, TOKENS_AT_ONCE):
+        for part in np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(np.cumsum(sizes) // TOKENS_AT_ONCE)) + 1):
             texts, queries, passages = self.for_batch(query_rows[part], passage_rows[part], device)
             assert texts.marked
             found.append(texts.marked.full_lengths(queries, passages, device))
         return np.concatenate(found)
-
-    def parts(self, query_rows: Rows, passage_rows: Rows, tokens: int) -> list[slice]:
-        """Return slices of the pairs with about this many tokens each, markers not counted."""
-        ends = np.cumsum(self.prefixes.lengths(query_rows) + self.passages.lengths(passage_rows))
-        bounds = [0, *(np.flatnonzero(np.diff(ends // tokens)) + 1).tolist(), len(ends)]
-        return [slice(start, stop) for start, stop in pairwise(bounds) if stop > start]
 
     def padded(
         self, query_rows: Rows, passage_rows: Rows, device: torch.device, lengths: Rows | None = None

@@ -70,12 +70,15 @@ class _AtomicFile(io.BytesIO):
         super().close()
 
 
-class _Trainer(ray.train.torch.TorchTrainer):
-    """Ray Train without two processes that this package does not need.
+UNUSED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
+"""Two classes of Ray Train, each of which starts a process for a training. The first process serves Ray datasets, but
+phases read their examples from storage. The second removes the placement group of a controller that died, which Ray
+also does without it. In a job without Ray's dashboard the second one delays the end of each training by 10 s, the time
+for which it waits for the dashboard's answer."""
 
-    One serves Ray datasets, but phases read their examples from storage. The other removes the placement group of a
-    controller that died, which Ray does by itself; without Ray's dashboard it delays the end of each training by 10 s,
-    because it asks the dashboard whether the controller lives.
+
+class _Trainer(ray.train.torch.TorchTrainer):
+    """Ray Train without the processes in UNUSED.
 
     `_create_default_callbacks` is not part of Ray's public interface. A version of Ray that does not call it starts
     both processes as usual.
@@ -84,9 +87,6 @@ class _Trainer(ray.train.torch.TorchTrainer):
     def _create_default_callbacks(self) -> list[Any]:
         found = super()._create_default_callbacks()  # type: ignore[misc]
         return [callback for callback in found if type(callback).__name__ not in UNUSED]
-
-
-UNUSED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 
 
 class LostWorkers(TrainingStopped):

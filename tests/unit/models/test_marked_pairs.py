@@ -11,16 +11,14 @@ import torch
 from hypothesis import example, given, settings, strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from rayrank.core.config import MINILM, InputConfig, PipelineConfig, StrmConfig
+from rayrank.core.config import MINILM, InputConfig, PipelineConfig
 from rayrank.models.batches import PairTexts
-from rayrank.models.inference.scorer import Scorer
 from rayrank.text.markers import Markers
 from rayrank.text.pieces import load_tokenizer
-from rayrank.text.ragged import Ragged, Rows
+from rayrank.text.ragged import Ragged
 from rayrank.text.template import MIN_PASSAGE_PIECES, Template
 from rayrank.text.terms import STOP_WORDS, term
 from rayrank.text.words import CONTINUES, word_table
-from tests.unit.models.conftest import model
 
 CPU = torch.device("cpu")
 WORDS = "ghost town urban area insured insures insurance the of which houses Philadelphia , ? zyxwvut a-b 42".split()
@@ -270,27 +268,3 @@ def test_a_cut_by_markers_is_reported(bert: PreTrainedTokenizerFast) -> None:
 
     assert not plain.is_truncated(only, only)[0]
     assert marked.is_truncated(only, only)[0]
-
-
-def test_a_scorer_takes_marked_pairs_in_parts_and_returns_scores_in_the_callers_order(
-    bert: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng = np.random.default_rng(7)
-    drawn = [" ".join(rng.choice(WORDS, rng.integers(1, 30))) for _ in range(40)]
-    texts = pair_texts(bert, drawn[:8], drawn, InputConfig(length=64, query_length=16, markers=4, query_type=False))
-    scorer = Scorer(model(StrmConfig()), texts)
-    scorer.packs, scorer.tokens = True, 256  # packed rows, as on a GPU
-    queries, passages = (each.ravel() for each in np.indices((8, 40)))
-    order = rng.permutation(len(queries))
-    queries, passages = queries[order], passages[order]
-    told = []
-
-    def number(query_rows: Rows, passage_rows: Rows, lengths: Rows) -> torch.Tensor:
-        told.append(np.array_equal(lengths, texts.lengths(query_rows, passage_rows)))
-        return torch.from_numpy(100.0 * query_rows + passage_rows)
-
-    monkeypatch.setattr(scorer, "_score", number)
-    assert len(scorer._parts(queries, passages)) > 3
-    assert np.array_equal(scorer(queries, passages), 100 * queries + passages)
-    assert all(told)
-    assert len(scorer(queries[:0], passages[:0])) == 0

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,6 @@ SORT_WINDOW = 16_384
 CPU_TOKENS, GPU_TOKENS = 2_048, 131_072
 """Tokens per batch. On a CPU a layer's output then stays in the cache for the next layer, and batches of nearly equal
 lengths have little padding. A GPU needs larger batches to be limited by arithmetic."""
-
-ROWS_AT_ONCE = 4
-"""Packed rows in a part of marked pairs. The last row of a part is not full, so parts have several rows."""
 
 log = logging.getLogger(__name__)
 
@@ -88,33 +84,16 @@ class Scorer:
 
     @torch.inference_mode()
     def _launch(self, query_rows: Rows, passage_rows: Rows) -> list[tuple[Rows, Tensor]]:
+        lengths = self._lengths(query_rows, passage_rows)
         pending = []
-        for part in self._parts(query_rows, passage_rows):
-            queries, passages = query_rows[part], passage_rows[part]
-            lengths = self._lengths(queries, passages)
-            for chosen in self.batches(lengths):
-                with self._autocast:
-                    scores = self._score(queries[chosen], passages[chosen], lengths[chosen])
-                pending.append((part.start + chosen, scores))
+        for chosen in self.batches(lengths):
+            with self._autocast:
+                pending.append((chosen, self._score(query_rows[chosen], passage_rows[chosen], lengths[chosen])))
         return pending
-
-    def _parts(self, query_rows: Rows, passage_rows: Rows) -> list[slice]:
-        """Return the pairs in parts: the device scores one part while the lengths of the next are computed."""
-        if self.packs and self._texts.template.markers:
-            return self._texts.parts(query_rows, passage_rows, ROWS_AT_ONCE * self.tokens)
-        return [slice(0, len(query_rows))]
 
     def _lengths(self, query_rows: Rows, passage_rows: Rows) -> Rows:
         """Return the length of each pair, by which pairs are batched."""
-        if self._device.type != "cuda" or not self._texts.template.markers:
-            return self._texts.lengths(query_rows, passage_rows, self._device)
-        # On a stream of their own, lengths do not wait for the batches that are being scored.
-        with torch.cuda.stream(self._lengths_stream):
-            return self._texts.lengths(query_rows, passage_rows, self._device)
-
-    @cached_property
-    def _lengths_stream(self) -> torch.cuda.Stream:
-        return torch.cuda.Stream(self._device, priority=-1)  # type: ignore[no-untyped-call]
+        return self._texts.lengths(query_rows, passage_rows, self._device)
 
     def _score(self, query_rows: Rows, passage_rows: Rows, lengths: Rows) -> Tensor:
         if not self.packs:
