@@ -8,7 +8,7 @@ import os
 import socket
 from typing import Any
 
-from rayrank.cluster.fork_server import runtime_env
+from rayrank.cluster.fork_server import runtime_env, start_early
 from rayrank.core.errors import ConfigError
 from rayrank.core.progress import say
 from rayrank.core.resources_config import ResourcesConfig
@@ -29,6 +29,7 @@ def start_ray() -> None:
         _join(address, options)
     else:
         say("starting Ray on this machine")
+        start_early()
         try:
             start_here(include_dashboard=False, **options)
         except Exception as error:  # Ray raises a bare Exception if its processes do not start in time
@@ -42,9 +43,6 @@ def start_ray() -> None:
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
-    if options["runtime_env"] and not address:
-        # The first worker starts the fork server, which needs seconds; meanwhile this process does other work.
-        ray.remote(num_cpus=0)(lambda: None).remote()
 
 
 def start_here(**options: Any) -> None:

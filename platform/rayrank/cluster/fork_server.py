@@ -3,6 +3,7 @@
 Importing them takes nine seconds of a core, and a pipeline starts a dozen workers. `start_ray` tells Ray to start each
 worker with `python -m rayrank.cluster.fork_server`. That command asks the fork server of its node for a fork that runs
 the worker, and becomes the server if there is none. If that fails, it runs the worker itself, as without this module.
+A job that starts Ray on this machine starts the server first, so that both become ready at the same time.
 """
 
 import atexit
@@ -38,7 +39,10 @@ IDLE_SECONDS = 300.0
 GPU_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dxg")
 """Beginnings of the paths that a process opens in order to use a GPU: NVIDIA's, AMD's, and any under WSL."""
 
-_OF_A_WORKER = ("RAY_", "PWD", "OLDPWD", "SHLVL", "_")
+_OWNER = "RAYRANK_FORK_SERVER_OWNER"
+"""The environment variable with the process that a fork server serves: a job that starts Ray, else the Ray node."""
+
+_OF_A_WORKER = ("RAY_", "SPT_NOENV", "PWD", "OLDPWD", "SHLVL", "_")
 """Beginnings of environment variables that may differ between the workers of one fork server."""
 
 _OTHER_PYTHON = ("pip", "uv", "conda", "container", "image_uri", "py_executable")
@@ -49,6 +53,7 @@ _PYTHON = (
     r"""$(tr '\0' '\n' < /proc/$RAY_RAYLET_PID/cmdline | sed -n 's/^--python_worker_command=\([^ ]*\) .*/\1/p' """
     "| grep . || command -v python3)"
 )
+_SERVE = "--serve"
 _SIZE, _READY = struct.Struct("!I"), b"1"
 
 
@@ -61,9 +66,28 @@ def runtime_env() -> dict[str, Any]:
     return {"py_executable": f'"{_PYTHON}" -m {__spec__.name}'}  # Ray passes it to a shell
 
 
+def start_early() -> None:
+    """Start the fork server of the Ray that this process is going to start."""
+    if os.environ.get(_OWNER) == str(os.getpid()) or not runtime_env():
+        return
+    os.environ[_OWNER] = str(os.getpid())
+    # The socket is bound here, so that no worker can become a server before this one has started.
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(_address())
+        listener.set_inheritable(True)
+        command = [sys.executable, "-m", __spec__.name, _SERVE, str(listener.fileno())]
+        os.posix_spawn(sys.executable, command, os.environ, setsid=True)
+
+
 def main(arguments: Sequence[str]) -> None:
-    """Run a Python script, given with its arguments, in a fork of the fork server, or in this process."""
-    if not forked(arguments):
+    """Run a Python script, given with its arguments, in a fork of the fork server, or in this process.
+
+    With `--serve NUMBER` this process becomes the server, and NUMBER is the descriptor of its socket.
+    """
+    if arguments[0] == _SERVE:
+        with socket.socket(fileno=int(arguments[1])) as listener:
+            serve(listener, PRELOADED)
+    elif not forked(arguments):
         os.execv(sys.executable, [sys.executable, *arguments])
 
 
@@ -92,15 +116,21 @@ def forked(arguments: Sequence[str], modules: Sequence[str] = PRELOADED) -> bool
 
 
 def _address() -> str:
-    """Return the name of the server's socket: a digest of the Ray node, the Python, the code, the folder and the
+    """Return the name of the server's socket: a digest of its owner, the Python, the code, the folder and the
     environment."""
     package = Path(__file__).parents[1]
     code = max(path.stat().st_mtime_ns for path in package.rglob("*.py"))
     # The network, and with it the socket, may be shared by containers in which processes have the same numbers.
     containers = [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("pid", "mnt")]
     kept = sorted(item for item in os.environ.items() if not item[0].startswith(_OF_A_WORKER))
-    same = [os.environ["RAY_RAYLET_PID"], containers, sys.executable, str(package), code, str(Path.cwd()), kept]
+    same = [_owner(), containers, sys.executable, str(package), code, str(Path.cwd()), kept]
     return "\0rayrank-fork-server-" + hashlib.sha256(json.dumps(same).encode()).hexdigest()[:32]
+
+
+def _owner() -> int:
+    owner = int(os.environ.get(_OWNER, 0))
+    # A process may have inherited the variable from a job that has ended.
+    return owner if owner and _is_alive(owner) else int(os.environ["RAY_RAYLET_PID"])
 
 
 @contextlib.contextmanager
@@ -147,8 +177,8 @@ def _become_server(address: str, modules: Sequence[str]) -> None:
 
 
 def serve(listener: socket.socket, modules: Sequence[str]) -> None:
-    """Fork a worker for each request until the Ray node has ended, or there have been no workers for a while."""
-    raylet = int(os.environ["RAY_RAYLET_PID"])
+    """Fork a worker for each request until its owner has ended, or there have been no workers for a while."""
+    owner = _owner()
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nothing, stream)
@@ -159,7 +189,7 @@ def serve(listener: socket.socket, modules: Sequence[str]) -> None:
     listener.listen(256)
     listener.settimeout(1.0)
     last = time.monotonic()
-    while _is_alive(raylet) and time.monotonic() - last < IDLE_SECONDS:
+    while _is_alive(owner) and time.monotonic() - last < IDLE_SECONDS:
         with contextlib.suppress(OSError):  # no request within a second, or no fork: the worker starts without it
             connection, _ = listener.accept()
             with connection:

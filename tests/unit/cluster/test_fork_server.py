@@ -51,6 +51,7 @@ def ask(
 ) -> list[str]:
     """Run a script through the fork server; return the lines of its output."""
     environment = {**os.environ, "RAY_RAYLET_PID": str(raylet.pid), "PATIENCE": str(patience), **variables}
+    environment.pop(fork_server._OWNER, None)  # set if another test of this process has started Ray
     command = [sys.executable, "-c", ASKING, str(script), *arguments]
     output = script.with_suffix(".out")
     with output.open("w") as stream:
@@ -225,3 +226,45 @@ def test_a_server_whose_imports_have_opened_a_gpu_forks_nothing(raylet: subproce
 
     # A fork finds decimal imported.
     assert [found[0].split()[-2] for found in (unforked, forked)] == ["False", "True"]
+
+
+STARTING_EARLY = """
+import os, subprocess, sys, time
+from rayrank.cluster import fork_server
+fork_server.start_early()
+raylet = subprocess.Popen(["sleep", "600"])
+os.environ.update(RAY_RAYLET_PID=str(raylet.pid), SPT_NOENV="1", RAY_JOB_ID="01000000")
+code = "from rayrank.cluster import fork_server; import sys; print(fork_server.forked(sys.argv[1:], []), flush=True)"
+subprocess.run([sys.executable, "-c", code, sys.argv[1]])
+for _ in range(600):
+    if os.path.exists("parent"):
+        break
+    time.sleep(0.05)
+raylet.kill()
+"""
+
+
+def test_a_server_that_a_job_starts_before_ray_serves_the_workers_and_ends_with_the_job(tmp_path: Path) -> None:
+    script = tmp_path / "worker.py"
+    script.write_text("import os, sys\nopen('now', 'w').write(f\"{os.getppid()} {'torch' in sys.modules}\")\n"
+                      "os.rename('now', 'parent')\n")  # fmt: skip
+    environment = {name: value for name, value in os.environ.items() if name not in (fork_server._OWNER, "RAY_ADDRESS")}
+
+    job = subprocess.run(
+        [sys.executable, "-c", STARTING_EARLY, str(script)], cwd=tmp_path, env=environment, capture_output=True
+    )
+
+    assert job.stdout.split() == [b"True"]
+    server, has_torch = (tmp_path / "parent").read_text().split()
+    assert has_torch == "True"
+    assert has_ended(int(server))
+
+
+def test_the_owner_is_the_ray_node_once_the_job_that_started_early_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    monkeypatch.setenv("RAY_RAYLET_PID", str(os.getpid()))
+    monkeypatch.setenv(fork_server._OWNER, str(ended.pid))
+    assert fork_server._owner() == os.getpid()
+    monkeypatch.setenv(fork_server._OWNER, str(os.getppid()))
+    assert fork_server._owner() == os.getppid()
