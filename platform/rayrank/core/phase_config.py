@@ -264,6 +264,11 @@ class SdnetConfig(PhaseConfig):
     )
     hidden: int = Field(default=128, ge=1, description="size of an LSTM layer in each direction")
     signals: int = Field(default=10, ge=1, description="number of the strongest signals that the score is made from")
+    match: Literal["cosine", "softmax"] = Field(
+        default="cosine",
+        description="what a signal is: the cosine of a passage word's vector and the query's, or the word's share in a "
+        "softmax over all words of its passage",
+    )
     negatives: int = Field(default=1, ge=1, description="negatives that each positive is compared with")
 
 

@@ -4,7 +4,7 @@ This is the passage run of CCNU at TREC DL 2019: SDNet (Zhu, Zeng and Huang, 201
 Query and passage are encoded apart, so the vectors of a text's words are the same in every pair.
 """
 
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from rayrank.models.batches import PaddedBatch
 from rayrank.models.encoder import Encoder
+
+Match = Literal["cosine", "softmax"]
+"""How the query's vector is matched with the words of a passage."""
 
 
 class Words(NamedTuple):
@@ -155,16 +158,22 @@ class PassageReader(nn.Module):
 
 
 class TopSignals(nn.Module):
-    """The output layer: a softmax over the passage's words, and a score from its highest values."""
+    """The output layer: matches the query's vector with the passage's words, and scores the highest matches.
 
-    def __init__(self, width: int, num_signals: int) -> None:
+    The paper's formula has a softmax over the words of a passage; its text speaks of cosine similarities, which also
+    say how well the words of one passage match compared with another's.
+    """
+
+    def __init__(self, width: int, num_signals: int, match: Match = "cosine") -> None:
         super().__init__()
-        self.num_signals, self.match = num_signals, nn.Linear(width, width, bias=False)
+        self.num_signals, self.is_cosine = num_signals, match == "cosine"
+        self.match = nn.Linear(width, width, bias=False)
         first = nn.Linear(num_signals, width)
-        # Large weights, because the outputs of LSTMs, and the shares of single words, are small at first: otherwise all
-        # passages would get nearly the same score, and the loss would stay at 1 for a long time.
-        nn.init.normal_(self.match.weight)
-        nn.init.normal_(first.weight, std=4)
+        if not self.is_cosine:
+            # Large weights, because the outputs of LSTMs, and the shares of single words, are small at first: otherwise
+            # all passages would get nearly the same score, and the loss would stay at 1 for a long time.
+            nn.init.normal_(self.match.weight)
+            nn.init.normal_(first.weight, std=4)
         # Without a bias: the loss compares scores of one query, so a bias would be trained by rounding errors alone.
         self.score = nn.Sequential(first, nn.ReLU(), nn.Linear(width, 1, bias=False))
 
@@ -174,20 +183,26 @@ class TopSignals(nn.Module):
         return scores.squeeze(-1)
 
     def signals(self, summaries: Tensor, passages: Tensor, present: Tensor) -> Tensor:
-        """Return the highest values of the softmax, in descending order; zeros if a passage has too few words."""
-        match = (passages @ self.match(summaries)[:, :, None]).squeeze(-1)
-        shares = match.masked_fill(~present, -torch.inf).softmax(-1)
-        missing = max(0, self.num_signals - shares.shape[1])
-        return functional.pad(shares, (0, missing)).topk(self.num_signals).values
+        """Return the highest matches in descending order, and the lowest value there is where words are missing."""
+        wanted = self.match(summaries)
+        if self.is_cosine:
+            found = functional.cosine_similarity(passages, wanted[:, None], dim=-1).masked_fill(~present, -1)
+        else:
+            products = (passages @ wanted[:, :, None]).squeeze(-1)
+            found = products.masked_fill(~present, -torch.inf).softmax(-1)
+        missing = max(0, self.num_signals - found.shape[1])
+        return functional.pad(found, (0, missing), value=-1.0 if self.is_cosine else 0.0).topk(self.num_signals).values
 
 
 class SDNet(nn.Module):
     """Scores pairs of a query and a passage; `encoder` is frozen, and only the layers above it are trained."""
 
-    def __init__(self, encoder: Encoder, layers: int | None, hidden: int, signals: int, dropout: float) -> None:
+    def __init__(
+        self, encoder: Encoder, layers: int | None, hidden: int, signals: int, dropout: float, match: Match = "cosine"
+    ) -> None:  # fmt: skip
         """Read the last `layers` layers of the encoder, or all of them and its embeddings if `layers` is None."""
         super().__init__()
-        self._settings = {"layers": layers, "hidden": hidden, "signals": signals, "dropout": dropout}
+        self._settings = {"layers": layers, "hidden": hidden, "signals": signals, "dropout": dropout, "match": match}
         base = encoder.base.config
         base.output_hidden_states = True
         self.encoder = encoder.requires_grad_(False)
@@ -196,7 +211,7 @@ class SDNet(nn.Module):
         self.mix = LayerMix(self.num_layers)
         self.query = QueryReader(self.size, hidden, dropout)
         self.passage = PassageReader(self.size, hidden, dropout)
-        self.output = TopSignals(2 * hidden, signals)
+        self.output = TopSignals(2 * hidden, signals, match)
         self.train()
 
     def description(self) -> dict[str, Any]:

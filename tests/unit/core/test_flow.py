@@ -186,6 +186,7 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "sdnet.layers": ("3", SDNET),
     "sdnet.hidden": ("7", SDNET),
     "sdnet.signals": ("7", SDNET),
+    "sdnet.match": ("softmax", SDNET),
     "sdnet.negatives": ("7", SDNET),
     "dense.encoder": ("bert-base-uncased", VECTORS | TRAIN_DENSE),
     "dense.pooling": ("cls", VECTORS | TRAIN_DENSE),

@@ -17,7 +17,7 @@ from rayrank.models.inference import word_vectors
 from rayrank.models.inference.sdnet_scorer import SdnetScorer
 from rayrank.models.inference.word_vectors import WordVectors
 from rayrank.models.saved import load_model, save
-from rayrank.models.sdnet import Attention, BiLstm, LayerMix, SDNet, TopSignals, WordPairs, Words
+from rayrank.models.sdnet import Attention, BiLstm, LayerMix, Match, SDNet, TopSignals, WordPairs, Words
 from rayrank.text.ragged import Ragged
 from rayrank.text.words import CONTINUES, STARTS
 from tests.unit.models.conftest import CLS, SEP, VOCABULARY, rows, template, texts
@@ -26,14 +26,14 @@ TABLE = np.where(np.arange(VOCABULARY) < VOCABULARY // 2, STARTS, CONTINUES).ast
 SIZE = 32
 
 
-def model(layers: int | None = None, dropout: float = 0.0) -> SDNet:
+def model(layers: int | None = None, dropout: float = 0.0, match: Match = "softmax") -> SDNet:
     torch.manual_seed(0)
     shape = BertConfig(
         vocab_size=VOCABULARY, hidden_size=SIZE, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
         max_position_embeddings=64, initializer_range=0.5,
     )  # fmt: skip
     encoder = Encoder(BertModel(shape), None, StrmConfig(form="off"))
-    return SDNet(encoder, layers, hidden=6, signals=10, dropout=dropout)
+    return SDNet(encoder, layers, hidden=6, signals=10, dropout=dropout, match=match)
 
 
 def words(*vectors: Tensor, width: int = 0) -> Words:
@@ -80,7 +80,7 @@ def test_an_lstm_reads_no_padding_in_either_direction() -> None:
 
 
 def signals_of(*match: float) -> list[float]:
-    output = TopSignals(width=1, num_signals=10)
+    output = TopSignals(width=1, num_signals=10, match="softmax")
     torch.nn.init.ones_(output.match.weight)
     passage = words(torch.tensor(match)[:, None], width=12)
     found: list[float] = output.signals(torch.ones(1, 1), passage.vectors, passage.present)[0].tolist()
@@ -93,15 +93,26 @@ def test_the_strongest_signals_are_sorted_and_zeros_follow_if_words_are_few() ->
     assert signals_of(*[0.0] * 11, math.log(5)) == pytest.approx([5 / 16, *[1 / 16] * 9])
 
 
+def test_cosine_signals_are_the_same_for_longer_vectors_and_missing_words_are_last() -> None:
+    output = TopSignals(width=2, num_signals=4, match="cosine")
+    with torch.no_grad():
+        output.match.weight.copy_(torch.eye(2))
+    passage = words(torch.tensor([[0.0, 3.0], [5.0, 0.0], [-2.0, 0.0]]), width=6)
+
+    found = output.signals(torch.tensor([[1.0, 0.0]]), passage.vectors, passage.present)
+    assert found[0].tolist() == pytest.approx([1.0, 0.0, -1.0, -1.0])
+
+
 def test_signals_of_a_batch_without_ten_words_are_filled_with_zeros() -> None:
-    output = TopSignals(width=1, num_signals=10)
+    output = TopSignals(width=1, num_signals=10, match="softmax")
     assert output.signals(torch.ones(1, 1), torch.ones(1, 2, 1), torch.ones(1, 2).bool()).tolist() == [
         pytest.approx([0.5, 0.5, *[0] * 8])
     ]
 
 
-def test_padding_never_changes_a_score() -> None:
-    net, query, other = model().eval(), torch.randn(3, 3, SIZE), torch.randn(7, 3, SIZE)
+@pytest.mark.parametrize("match", ["softmax", "cosine"])
+def test_padding_never_changes_a_score(match: Match) -> None:
+    net, query, other = model(match=match).eval(), torch.randn(3, 3, SIZE), torch.randn(7, 3, SIZE)
     passages = [torch.randn(count, 3, SIZE) for count in (1, 5, 14)]
     batch = WordPairs(words(other, query, width=9), words(*passages, width=20), torch.tensor([1, 1, 0]))
 

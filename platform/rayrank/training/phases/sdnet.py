@@ -54,7 +54,7 @@ def new_model(config: PipelineConfig) -> SDNet:
             f"sdnet.layers={chosen.layers} cannot be used: {name} has {num_layers} layers; lower sdnet.layers, or "
             f"leave it empty to mix all layers and the embeddings."
         )
-    return SDNet(encoder, chosen.layers, chosen.hidden, chosen.signals, chosen.dropout)
+    return SDNet(encoder, chosen.layers, chosen.hidden, chosen.signals, chosen.dropout, chosen.match)
 
 
 class Comparisons(NamedTuple):
