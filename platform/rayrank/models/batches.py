@@ -1,6 +1,7 @@
 """Batches of model inputs, padded to a rectangle or packed into one row, put together on the model's device."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -178,105 +179,43 @@ class PairTexts:
 
     def _marked_lengths(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> Rows:
         """Return the length of each marked pair before its end is cut to make room for markers."""
-        sizes = self.prefixes.lengths(query_rows) + self.passages.lengths(passage_rows)
         found = [np.empty(0, np.int64)]
-        for part in np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(np.cumsum(sizes) // TOKENS_AT_ONCE)) + 1):
+        for part in self._parts(query_rows, passage_rows):
             texts, queries, passages = self.for_batch(query_rows[part], passage_rows[part], device)
             assert texts.marked
             found.append(texts.marked.full_lengths(queries, passages, device))
         return np.concatenate(found)
 
-    def padded(
-        self, query_rows: Rows, passage_rows: Rows, device: torch.device, lengths: Rows | None = None
-    ) -> PaddedBatch:
-        """Return pairs padded to the longest; `lengths` are those of their inputs, if the caller knows them."""
-        texts, query_rows, passage_rows = self.for_batch(query_rows, passage_rows, device)
-        return texts._padded(query_rows, passage_rows, device, lengths)
+    def _parts(self, query_rows: Rows, passage_rows: Rows) -> list[Rows]:
+        """Return the indices of the pairs that are marked together."""
+        ends = np.cumsum(self.prefixes.lengths(query_rows) + self.passages.lengths(passage_rows))
+        return np.split(np.arange(len(ends)), np.flatnonzero(np.diff(ends // TOKENS_AT_ONCE)) + 1)
 
-    def _padded(self, query_rows: Rows, passage_rows: Rows, device: torch.device, lengths: Rows | None) -> PaddedBatch:
-        if self.marked:
-            found = self.lengths(query_rows, passage_rows, device) if lengths is None else lengths
-            return self._marked_padded(self.marked, query_rows, passage_rows, device, found)
-        extents, lengths = self._extents(query_rows, passage_rows, device)
-        within = torch.arange(int(lengths.max()), device=device)
-        present = within < extents[3, :, None]
-        ids, types = self._gather(extents[:, :, None], within)
-        pad_id = self.template.pad_id
-        return PaddedBatch(ids.masked_fill(~present, pad_id), present.long(), types.masked_fill(~present, 0))
+    def inputs(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> "PairInputs":
+        """Return the inputs of pairs, to make batches of them on a device."""
+        if not self.template.markers:
+            return PairInputs(self, query_rows, passage_rows, device)
+        parts = []
+        for part in self._parts(query_rows, passage_rows):
+            texts, queries, passages = self.for_batch(query_rows[part], passage_rows[part], device)
+            assert texts.marked
+            parts.append(texts.marked.inputs(queries, passages, device))
+        return MarkedInputs(self.template, parts, device)
 
-    def _marked_padded(
-        self, marked: MarkedPairs, query_rows: Rows, passage_rows: Rows, device: torch.device, found: Rows
-    ) -> PaddedBatch:
-        lengths, shape = torch.from_numpy(found).to(device), (len(found), int(found.max()))
-        starts = torch.arange(shape[0], device=device) * shape[1]
-        ids, types = marked.write(query_rows, passage_rows, starts, lengths, shape[0] * shape[1])
-        present = torch.arange(shape[1], device=device) < lengths[:, None]
-        return PaddedBatch(ids.view(shape), present.long(), types.view(shape))
+    def padded(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> PaddedBatch:
+        """Return pairs padded to the longest."""
+        return self.inputs(query_rows, passage_rows, device).padded(np.arange(len(query_rows)))
 
-    def packed(
-        self, query_rows: Rows, passage_rows: Rows, size: int, device: torch.device, min_offsets: int = 0,
-        lengths: Rows | None = None,
-    ) -> PackedBatch:  # fmt: skip
-        """Return pairs packed into a row of `size` positions, with at least `min_offsets` offsets.
-
-        `lengths` are those of the pairs' inputs, if the caller knows them.
-        """
-        if lengths is None:
-            lengths = self.lengths(query_rows, passage_rows, device)
-        texts, query_rows, passage_rows = self.for_batch(query_rows, passage_rows, device)
-        return texts._packed(query_rows, passage_rows, size, device, min_offsets, lengths)
-
-    def _packed(
-        self, query_rows: Rows, passage_rows: Rows, size: int, device: torch.device, min_offsets: int, lengths: Rows
-    ) -> PackedBatch:
-        offsets = torch.from_numpy(row_offsets(lengths, size, self.length, min_offsets)).to(device, non_blocking=True)
-        seq = torch.searchsorted(offsets, torch.arange(size, device=device), right=True) - 1
-        if self.marked:
-            starts, on_device = offsets[: len(lengths)], torch.from_numpy(lengths).to(device, non_blocking=True)
-            ids, types = self.marked.write(query_rows, passage_rows, starts, on_device, size)
-        else:
-            extents, _ = self._extents(query_rows, passage_rows, device)
-            within = torch.arange(size, device=device) - offsets[seq]
-            ids, types = self._gather(extents[:, seq.clamp(max=len(lengths) - 1)], within)
-        is_padding = seq >= len(lengths)
-        return PackedBatch(
-            ids.masked_fill(is_padding, self.template.pad_id),
-            types.masked_fill(is_padding, 0),
-            seq,
-            offsets,
-            len(lengths),
-            int(lengths.max(initial=1)),
-            self.length,
-        )
+    def packed(self, query_rows: Rows, passage_rows: Rows, size: int, device: torch.device) -> PackedBatch:
+        """Return pairs packed into a row of `size` positions."""
+        return self.inputs(query_rows, passage_rows, device).packed(np.arange(len(query_rows)), size)
 
     def packed_for_training(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> PackedBatch:
         """Return pairs packed into a row of one of a few shapes."""
-        lengths = self.lengths(query_rows, passage_rows, device)
-        row = RowShape.of(lengths, self.length)
-        batch = self.packed(query_rows, passage_rows, row.size, device, row.num_offsets, lengths)
+        inputs = self.inputs(query_rows, passage_rows, device)
+        row = RowShape.of(inputs.lengths, self.length)
+        batch = inputs.packed(np.arange(len(query_rows)), row.size, row.num_offsets)
         return batch._replace(max_input_length=row.max_input_length)
-
-    def _extents(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> tuple[Tensor, Rows]:
-        """Return a (4, pairs) tensor on the device, and the input lengths on the CPU.
-
-        The tensor holds the start of each pair's prefix, the start of its passage, and the lengths of its prefix and
-        of its input.
-        """
-        before = self.prefixes.lengths(query_rows)
-        lengths = self.template.lengths(before, self.passages.lengths(passage_rows))
-        extents = np.stack([self.prefixes.starts[query_rows], self.passages.starts[passage_rows], before, lengths])
-        return torch.from_numpy(extents).to(device, non_blocking=True), lengths
-
-    def _gather(self, extents: Tensor, within: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the ids and token types at positions within pairs; values after a pair's end are arbitrary."""
-        prefix_start, passage_start, before, lengths = extents
-        prefixes, passages = self.ids_on(within.device)
-        in_prefix = within < before
-        # Every position reads both arrays. The index into the wrong one is clamped, and its value is not used.
-        from_prefix = prefixes[(prefix_start + within).clamp(max=len(prefixes) - 1)]
-        from_passage = passages[(passage_start + within - before).clamp(0, len(passages) - 1)]
-        ids = torch.where(in_prefix, from_prefix, from_passage)
-        return ids.masked_fill(within == lengths - 1, self.template.sep_id).long(), (~in_prefix).long()
 
     def ids_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return the ids of all prefixes and of all passages on a device; the first call copies them there."""
@@ -294,3 +233,77 @@ class PairTexts:
                 prefixes, passages = prefixes.pin_memory(), passages.pin_memory()
             self._copies[device] = prefixes.to(device, non_blocking=True), passages.to(device, non_blocking=True)
         return self._copies[device]
+
+
+class PairInputs:
+    """The inputs of some pairs, of which batches are made on a device."""
+
+    def __init__(self, texts: PairTexts, query_rows: Rows, passage_rows: Rows, device: torch.device) -> None:
+        self._texts, self._rows, self._device = texts, (query_rows, passage_rows), device
+        self._template, self.lengths = texts.template, texts.lengths(query_rows, passage_rows)
+
+    def padded(self, chosen: Rows) -> PaddedBatch:
+        """Return some of the inputs, padded to the longest of them."""
+        lengths = self.lengths[chosen]
+        within = torch.arange(int(lengths.max()), device=self._device)
+        present = within < torch.from_numpy(lengths).to(self._device, non_blocking=True)[:, None]
+        ids, types = self._gather(chosen)(torch.arange(len(chosen), device=self._device)[:, None], within)
+        ids = ids.masked_fill(~present, self._template.pad_id)
+        return PaddedBatch(ids, present.long(), types.masked_fill(~present, 0))
+
+    def packed(self, chosen: Rows, size: int, min_offsets: int = 0) -> PackedBatch:
+        """Return some of the inputs, packed into a row of `size` positions, with at least `min_offsets` offsets."""
+        lengths, most = self.lengths[chosen], self._template.length
+        offsets = torch.from_numpy(row_offsets(lengths, size, most, min_offsets)).to(self._device, non_blocking=True)
+        positions = torch.arange(size, device=self._device)
+        seq = torch.searchsorted(offsets, positions, right=True) - 1
+        ids, types = self._gather(chosen)(seq.clamp(max=len(lengths) - 1), positions - offsets[seq])
+        is_padding = seq >= len(lengths)
+        ids = ids.masked_fill(is_padding, self._template.pad_id)
+        types = types.masked_fill(is_padding, 0)
+        return PackedBatch(ids, types, seq, offsets, len(lengths), int(lengths.max(initial=1)), most)
+
+    def _gather(self, chosen: Rows) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Return a function from the indices of chosen inputs, and positions within them, to ids and token types.
+
+        Values of positions after an input's end are arbitrary.
+        """
+        query_rows, passage_rows = self._rows
+        texts, query_rows, passage_rows = self._texts.for_batch(
+            query_rows[chosen], passage_rows[chosen], self._device
+        )  # fmt: skip
+        starts = texts.prefixes.starts[query_rows], texts.passages.starts[passage_rows]
+        numbers = np.stack([*starts, texts.prefixes.lengths(query_rows), self.lengths[chosen]])
+        extents = torch.from_numpy(numbers).to(self._device, non_blocking=True)
+        prefixes, passages = texts.ids_on(self._device)
+
+        def gather(pair: Tensor, within: Tensor) -> tuple[Tensor, Tensor]:
+            prefix_start, passage_start, before, lengths = extents[:, pair]
+            in_prefix = within < before
+            # Every position reads both arrays. The index into the wrong one is clamped, and its value is not used.
+            from_prefix = prefixes[(prefix_start + within).clamp(max=len(prefixes) - 1)]
+            from_passage = passages[(passage_start + within - before).clamp(0, len(passages) - 1)]
+            ids = torch.where(in_prefix, from_prefix, from_passage)
+            return ids.masked_fill(within == lengths - 1, self._template.sep_id).long(), (~in_prefix).long()
+
+        return gather
+
+
+class MarkedInputs(PairInputs):
+    """Inputs with markers, which lie on the device one after another: marking all at once is faster than by batch."""
+
+    def __init__(self, template: Template, parts: list[tuple[Tensor, Tensor, Rows]], device: torch.device) -> None:
+        """Take the ids of each part, whether they belong to the passage, and the lengths, see `MarkedPairs.inputs`."""
+        self._template, self._device = template, device
+        ids, is_passage, lengths = zip(*parts, strict=True)
+        self._ids, self._is_passage, self.lengths = torch.cat(ids), torch.cat(is_passage), np.concatenate(lengths)
+        self._starts = np.cumsum(self.lengths) - self.lengths
+
+    def _gather(self, chosen: Rows) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        starts = torch.from_numpy(self._starts[chosen]).to(self._device, non_blocking=True)
+
+        def gather(pair: Tensor, within: Tensor) -> tuple[Tensor, Tensor]:
+            place = (starts[pair] + within).clamp(max=len(self._ids) - 1)
+            return self._ids[place].long(), self._is_passage[place].long()
+
+        return gather

@@ -59,31 +59,29 @@ class MarkedPairs:
         lengths: Rows = (self._matched(query_rows, passage_rows, device).lengths() + 1).cpu().numpy()
         return lengths
 
-    def write(
-        self, query_rows: Rows, passage_rows: Rows, starts: Tensor, lengths: Tensor, size: int
-    ) -> tuple[Tensor, Tensor]:
-        """Return ids and token types of `size` positions, in which pair i fills `lengths[i]` from `starts[i]` on.
-
-        The other positions hold padding.
-        """
-        matched = self._matched(query_rows, passage_rows, starts.device)
+    def inputs(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> tuple[Tensor, Tensor, Rows]:
+        """Return the inputs of pairs, one after another: ids, whether these belong to the passage, and lengths."""
+        matched = self._matched(query_rows, passage_rows, device)
+        on_device = (matched.lengths() + 1).clamp(max=self._template.length)
+        lengths: Rows = on_device.cpu().numpy()
+        ends, size = on_device.cumsum(0), int(lengths.sum())
         begins = matched.begins()
         within = begins[:-1] - begins[matched.first[:-1]][matched.pair] + matched.opens.long()
+        starts, lasts = (ends - on_device)[matched.pair], ends[matched.pair] - 1
         # A last position takes what does not fit. This way nothing waits for the device to count.
-        ids = torch.full((size + 1,), self._template.pad_id, device=starts.device)
-        types = torch.zeros_like(ids)
-        kind, marker = matched.is_passage.long(), self._markers.first_id + 2 * (matched.numbers - 1)
+        ids = torch.full((size + 1,), self._template.sep_id, dtype=torch.int32, device=device)
+        types = torch.ones_like(ids, dtype=torch.bool)
+        marker = (self._markers.first_id + 2 * (matched.numbers - 1)).int()
         written = (
-            (torch.ones_like(matched.opens), 0, matched.ids.long()),
+            (torch.ones_like(matched.opens), 0, matched.ids.int()),
             (matched.opens, -1, marker),
             (matched.closes, 1, marker + 1),
         )
         for is_written, shift, values in written:
-            fits = is_written & (within + shift < lengths[matched.pair] - 1)
-            places = torch.where(fits, starts[matched.pair] + within + shift, size)
-            ids[places], types[places] = values, kind
-        ids[starts + lengths - 1], types[starts + lengths - 1] = self._template.sep_id, 1
-        return ids[:-1], types[:-1]
+            places = starts + within + shift
+            places = torch.where(is_written & (places < lasts), places, size)
+            ids[places], types[places] = values, matched.is_passage
+        return ids[:-1], types[:-1], lengths
 
     def _matched(self, query_rows: Rows, passage_rows: Rows, device: torch.device) -> _Matched:
         before = self._prefixes.lengths(query_rows)

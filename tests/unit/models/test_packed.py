@@ -61,7 +61,6 @@ def test_batches_of_a_corpus_that_stays_off_the_device_are_the_same(
         lengths = source.lengths(queries, passages, device)
         found = (
             source.padded(queries, passages, device),
-            source.padded(queries, passages, device, lengths),
             source.packed(queries, passages, 2048, device),
             source.packed_for_training(queries, passages, device),
             source.padded(queries[:1], passages[:1], device),

@@ -60,18 +60,16 @@ class OnnxScorer:
 
     def begin(self, query_rows: Rows, passage_rows: Rows) -> Callable[[], NDArray[np.float32]]:
         """Queue the pairs for the threads and return a function that waits for the scores."""
-        lengths = self._texts.lengths(query_rows, passage_rows)
+        inputs = self._texts.inputs(query_rows, passage_rows, _CPU)
         scores = np.empty(len(query_rows), np.float32)
 
         def run(chosen: Rows) -> None:
-            batch = self._texts.padded(query_rows[chosen], passage_rows[chosen], _CPU, lengths[chosen])
-            inputs = {name: getattr(batch, name).numpy() for name in self._inputs}
-            (scores[chosen],) = self._session.run(None, inputs)
+            batch = inputs.padded(chosen)
+            (scores[chosen],) = self._session.run(None, {name: getattr(batch, name).numpy() for name in self._inputs})
 
-        # Before the threads need them: the first access converts the texts to tensors. `lengths` has done so for
-        # marked pairs.
+        # Before the threads need them: the first access converts the texts to tensors.
         self._texts.ids_on(_CPU)
-        batches = self._threads.map(run, length_sorted_batches(lengths, self.budget(lengths)))
+        batches = self._threads.map(run, length_sorted_batches(inputs.lengths, self.budget(inputs.lengths)))
 
         def wait() -> NDArray[np.float32]:
             # Consume all results, which raises the exception of any thread here.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rayrank.models.attention.packed_scoring import QUERY_BLOCK
-from rayrank.models.batches import PairTexts
+from rayrank.models.batches import PackedBatch, PaddedBatch, PairInputs, PairTexts
 from rayrank.models.reranker import Reranker, relevance_score
 from rayrank.text.ragged import Rows
 
@@ -84,23 +84,22 @@ class Scorer:
 
     @torch.inference_mode()
     def _launch(self, query_rows: Rows, passage_rows: Rows) -> list[tuple[Rows, Tensor]]:
-        lengths = self._lengths(query_rows, passage_rows)
         pending = []
+        lengths, score = self._prepare(query_rows, passage_rows)
         for chosen in self.batches(lengths):
             with self._autocast:
-                pending.append((chosen, self._score(query_rows[chosen], passage_rows[chosen], lengths[chosen])))
+                pending.append((chosen, score(chosen)))
         return pending
 
-    def _lengths(self, query_rows: Rows, passage_rows: Rows) -> Rows:
-        """Return the length of each pair, by which pairs are batched."""
-        return self._texts.lengths(query_rows, passage_rows, self._device)
+    def _prepare(self, query_rows: Rows, passage_rows: Rows) -> tuple[Rows, Callable[[Rows], Tensor]]:
+        """Return the lengths of the pairs, by which they are batched, and a function that scores one batch of them."""
+        inputs = self._texts.inputs(query_rows, passage_rows, self._device)
+        return inputs.lengths, lambda chosen: self._output(self.model(self._batch(inputs, chosen)))
 
-    def _score(self, query_rows: Rows, passage_rows: Rows, lengths: Rows) -> Tensor:
+    def _batch(self, inputs: PairInputs, chosen: Rows) -> PaddedBatch | PackedBatch:
         if not self.packs:
-            return self._output(self.model(self._texts.padded(query_rows, passage_rows, self._device, lengths)))
-        size = row_length(int(lengths.sum()))
-        batch = self._texts.packed(query_rows, passage_rows, size, self._device, lengths=lengths)
-        return self._output(self.model(batch))
+            return inputs.padded(chosen)
+        return inputs.packed(chosen, row_length(int(inputs.lengths[chosen].sum())))
 
     @staticmethod
     def _output(read: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Scoring pairs of rows with SDNet, in batches of passages with similar numbers of words."""
 
+from collections.abc import Callable
 from typing import cast
 
 from torch import Tensor
@@ -16,7 +17,7 @@ class SdnetScorer(Scorer):
     """Scores pairs in batches of a budget of words."""
 
     def __init__(self, model: SDNet, texts: PairTexts, vectors: WordVectors) -> None:
-        # A scorer asks its model only for its encoder, and `_score` for the rest.
+        # A scorer asks its model only for its encoder, and `_prepare` for the rest.
         super().__init__(cast(Reranker, model), texts)
         self._sdnet, self._vectors, self.packs = model, vectors, False
         if not vectors.mixes_layers:
@@ -27,8 +28,9 @@ class SdnetScorer(Scorer):
         """Not possible: the vectors are those of the texts it was made with."""
         raise NotImplementedError("a scorer of SDNet cannot change its texts")
 
-    def _lengths(self, query_rows: Rows, passage_rows: Rows) -> Rows:
-        return self._vectors.passage_lengths(passage_rows)
+    def _prepare(self, query_rows: Rows, passage_rows: Rows) -> tuple[Rows, Callable[[Rows], Tensor]]:
+        def score(chosen: Rows) -> Tensor:
+            pairs = self._vectors.pairs(self._sdnet, query_rows[chosen], passage_rows[chosen])
+            return self._sdnet(pairs)  # type: ignore[no-any-return]
 
-    def _score(self, query_rows: Rows, passage_rows: Rows, lengths: Rows) -> Tensor:
-        return self._sdnet(self._vectors.pairs(self._sdnet, query_rows, passage_rows))  # type: ignore[no-any-return]
+        return self._vectors.passage_lengths(passage_rows), score

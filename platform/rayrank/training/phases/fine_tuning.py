@@ -51,12 +51,11 @@ def collate_pairs(
     device = next(model.parameters()).device
     if device.type == "cuda" and plain_model(model).encoder.packs:
         return texts.packed_for_training(query_rows, passage_rows, device)
-    lengths = texts.lengths(query_rows, passage_rows, device)
-    order = np.argsort(lengths, kind="stable")
-    most = int(lengths.sum()) // group_tokens if group_tokens else LENGTH_GROUPS
+    inputs = texts.inputs(query_rows, passage_rows, device)
+    order = np.argsort(inputs.lengths, kind="stable")
+    most = int(inputs.lengths.sum()) // group_tokens if group_tokens else LENGTH_GROUPS
     parts = np.array_split(order, max(1, min(most, len(order) // SMALLEST_GROUP)))
-    padded = tuple(texts.padded(query_rows[part], passage_rows[part], device, lengths[part]) for part in parts)
-    return PairGroups(padded, torch.from_numpy(np.argsort(order)).to(device))
+    return PairGroups(tuple(map(inputs.padded, parts)), torch.from_numpy(np.argsort(order)).to(device))
 
 
 def collate_inputs(
