@@ -1,7 +1,7 @@
 """The ablation: rows measured on the same queries, each compared with the full model."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -82,6 +82,8 @@ class Ablation:
     metrics: list[str]
     slices: list[str]
     procedure: Procedure
+    failed: dict[str, str] = field(default_factory=dict)
+    """The rows whose training could not succeed, each with the reason."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the table as JSON values."""

@@ -1,5 +1,7 @@
 """The ablation as text, Markdown and LaTeX: per split one table of the main metric and one of the others."""
 
+from collections.abc import Mapping
+
 import rich.console
 from rich.text import Text
 
@@ -51,7 +53,12 @@ def caption(ablation: Ablation, split: str) -> str:
     )
     if any(row.num_seeds > 1 for row in ablation.rows):
         text += " Several seeds are averaged query by query; seeds: their number and the lowest and highest mean."
-    return text
+    return text + about_failed(ablation.failed)
+
+
+def about_failed(failed: Mapping[str, str]) -> str:
+    """Return a sentence for each row that has no figures, from the reasons by row."""
+    return "".join(f" The row {name} is missing, because its training failed: {why}" for name, why in failed.items())
 
 
 def tables(ablation: Ablation, split: str) -> list[MetricsTable]:

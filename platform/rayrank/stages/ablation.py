@@ -1,6 +1,7 @@
 """Ablation (Table 1 of the paper): how much each part of DR-BERT contributes; rows share artifacts where they can."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
@@ -16,7 +17,7 @@ from rayrank.measure.metrics import PerQuery
 from rayrank.reports.ablation import Ablation, Procedure, Variant, ablate
 from rayrank.reports.comparison import ComparisonReport
 from rayrank.stages.comparison import Side, compare_sides
-from rayrank.stages.graph import make_all
+from rayrank.stages.graph import Wanted, make_all, make_possible
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Ragged
 from rayrank.text.words import multi_piece_queries, word_table
@@ -137,7 +138,11 @@ def run(
     config: PipelineConfig, store: Store, rows: Sequence[RowSpec], seeds: Sequence[int], parallel: int,
     reference: str = "", configure: Configure = configured,
 ) -> Ablation:  # fmt: skip
-    """Make all rows' artifacts, then measure each on every held-out split against one row, or else the full model."""
+    """Make all rows' artifacts, then measure each on every held-out split against one row, or else the full model.
+
+    A row whose training cannot succeed is left out, and the table says why.
+    """
+    reference = reference or flow.title(full_run(config), config)
     names = [row.name for row in rows]
     if repeated := next((name for name in names if names.count(name) > 1), ""):
         raise ConfigError(f"Two rows are called {repeated!r}: give one of them another name.")
@@ -149,7 +154,14 @@ def run(
         raise DatasetError(f"The dataset {config.dataset.source} has no judged dev or test queries to measure rows on.")
     every = [seeded for row in rows for seeded in configs[row.name]]
     wanted = [("evaluate", for_split(split, seeded)) for seeded in every for split in splits]
-    make_all(wanted, store, parallel)
+    failed = make_possible(wanted, store, parallel)
+    reasons: dict[str, str] = {}
+    for row in rows:
+        places = [Wanted("evaluate", for_split(split, each)).place for each in configs[row.name] for split in splits]
+        if errors := [failed[place] for place in places if place in failed]:
+            if row.name == reference:
+                raise errors[0]
+            reasons[row.name] = str(errors[0])
     variants = [
         Variant(
             row.name,
@@ -158,9 +170,10 @@ def run(
             pairs_per_second(configs[row.name], store),
         )
         for row in rows
+        if row.name not in reasons
     ]
-    reference = reference or flow.title(full_run(config), config)
-    return ablate(variants, reference, _slices(config, store), Procedure.of(config.evaluate))
+    table = ablate(variants, reference, _slices(config, store), Procedure.of(config.evaluate))
+    return replace(table, failed=reasons)
 
 
 def compare_rows(

@@ -11,7 +11,7 @@ from rayrank.cluster.every_node import check_shared
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
-from rayrank.core.errors import RayrankError, StorageError
+from rayrank.core.errors import RayrankError, StorageError, TrainingStopped
 from rayrank.core.progress import progress, say
 from rayrank.stages.make import make
 
@@ -31,7 +31,18 @@ class Wanted(NamedTuple):
 
 
 def make_all(wanted: Sequence[tuple[str, PipelineConfig]], store: Store, parallel: int) -> None:
-    """Make the wanted nodes and all their inputs on the cluster, at most `parallel` nodes at a time."""
+    """Make the wanted nodes and all their inputs on the cluster, at most `parallel` nodes at a time.
+
+    If a training cannot succeed, what does not need it is made first, and then its TrainingStopped is raised.
+    """
+    if failed := make_possible(wanted, store, parallel):
+        raise next(iter(failed.values()))
+
+
+def make_possible(
+    wanted: Sequence[tuple[str, PipelineConfig]], store: Store, parallel: int
+) -> dict[Place, TrainingStopped]:  # fmt: skip
+    """Make the wanted nodes as `make_all` does; return the error of each that needs a training that cannot succeed."""
     planned = [Wanted(node, config) for last, config in wanted for node in flow.plan(last, config)]
     with_places = [(each.place, each) for each in planned]
     everything = dict(with_places)
@@ -39,8 +50,9 @@ def make_all(wanted: Sequence[tuple[str, PipelineConfig]], store: Store, paralle
     places = [place for place, _ in Counter(place for place, _ in with_places).most_common()]
     missing = {place: everything[place] for place in places if not store.find(*everything[place])}
     say(f"{len(everything)} artifacts, of which {len(everything) - len(missing)} exist already")
+    failed: dict[Place, TrainingStopped] = {}
     if not missing:
-        return
+        return failed
     start_ray()
     check_shared(store.root)
     running: dict[Any, Wanted] = {}
@@ -53,10 +65,29 @@ def make_all(wanted: Sequence[tuple[str, PipelineConfig]], store: Store, paralle
                 running[retried.remote(*each, store)] = each
             done, _ = ray.wait(list(running), timeout=5.0)
             for task in done:
-                running.pop(task)
-                _raise_failure(task)
+                each = running.pop(task)
+                if error := _failure(task):
+                    failed[each.place] = error
+                    say(f"without {each.node.removeprefix(flow.RUN)} and what needs it: {error}")
+                    _give_up(missing, failed)
             names = sorted(each.node.removeprefix(flow.RUN) for each in running.values())
             advance(len(done), f"now {', '.join(names)}" if names else "")
+    return failed
+
+
+def _give_up(missing: dict[Place, Wanted], failed: dict[Place, TrainingStopped]) -> None:
+    """Move the missing nodes that need a failed one to those that failed."""
+    while True:
+        needed = {
+            place: [Wanted(name, each.config).place for name in flow.inputs(*each)] for place, each in missing.items()
+        }
+        blocked = {place: next((each for each in inputs if each in failed), None) for place, inputs in needed.items()}
+        found = {place: failed[cause] for place, cause in blocked.items() if cause}
+        if not found:
+            return
+        failed |= found
+        for place in found:
+            del missing[place]
 
 
 def _ready(missing: dict[Place, Wanted], making: set[Place]) -> list[Place]:
@@ -76,12 +107,16 @@ def _make(node: str, config: PipelineConfig, store: Store) -> None:
     make(node, config, store)
 
 
-def _raise_failure(task: Any) -> None:
+def _failure(task: Any) -> TrainingStopped | None:
+    """Return the error of a training that cannot succeed; raise every other error."""
     try:
         ray.get(task)
     except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, TrainingStopped):
+            return error.cause
         if isinstance(error.cause, RayrankError):
             raise error.cause from None
         raise
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError):
         raise StorageError("A node of the cluster was lost too often: run the command again to continue.") from None
+    return None

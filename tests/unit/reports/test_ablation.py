@@ -1,6 +1,7 @@
 import io
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -198,3 +199,12 @@ def test_columns_without_content_are_left_out():
 def test_the_plot_is_a_png(table):
     for split in table.splits:
         assert ablation_png(table, split).startswith(b"\x89PNG")
+
+
+def test_a_row_whose_training_failed_is_named_below_the_table(table):
+    without = replace(table, failed={"SDNet": "The scores collapsed."})
+
+    assert ablation_table.caption(without, "dev").endswith(
+        " The row SDNet is missing, because its training failed: The scores collapsed."
+    )
+    assert Ablation.from_json(without.to_json()) == without

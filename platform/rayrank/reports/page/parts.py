@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from rayrank.reports.ablation_table import SIGNIFICANT
+from rayrank.reports.ablation_table import SIGNIFICANT, about_failed
 from rayrank.reports.page.axes import around
 from rayrank.reports.page.chart import Chart
 from rayrank.reports.page.document import Section, missing, paragraph, table
@@ -36,6 +36,7 @@ def _about(found: Facts, split: str) -> str:
     return (
         f"{escape(metric)} on {escape(split)}, each row against {escape(reference)} on the same queries; "
         f"{seeds} training{'s' if seeds > 1 else ''} per row; p values are Holm-corrected."
+        f"{escape(about_failed(found.get('failed').value or {}))}"
     )
 
 
