@@ -29,7 +29,7 @@ DEMO_ENCODER = "package:rayrank.data.sources.demo/encoder"
 def demo() -> PipelineConfig:
     """All phases of DR-BERT in minutes on two cores: one category of subjects, a small encoder, ten candidates."""
     return PipelineConfig(
-        dataset=DatasetConfig(demo=DemoConfig(subjects=400, categories=1)),
+        dataset=DatasetConfig(demo=DemoConfig(subjects=300, categories=1)),
         text=TextConfig(tokenizer=DEMO_ENCODER),
         candidates=CandidatesConfig(depth=10),
         encoder=EncoderConfig(name=DEMO_ENCODER, dropout=0.0),
@@ -182,7 +182,8 @@ def sdnet() -> PipelineConfig:
     the ten strongest signals, hinge loss with margin 1, weight 0.8 for BM25.
 
     Departures from the paper: both scores are scaled to 0-1 within a query before they are added. SDNet has the
-    encoder's vectors only, no GloVe vectors.
+    encoder's vectors only, no GloVe vectors. The signals are cosine similarities, of which the paper's text speaks; its
+    formula has a softmax instead (`sdnet.match=softmax`), with which SDNet learnt nothing here.
 
     Not given by the paper, and chosen here: batches of 64 queries, 5 epochs with linear decay, one negative for each
     positive, and the size of the LSTM layers, 128. This preset has not been trained here.

@@ -3,11 +3,13 @@
 import json
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rayrank.cluster.connection import start_ray
 from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.core.artifacts import PARQUET, Artifact, Store
 from rayrank.core.config import DatasetConfig, PipelineConfig, TextConfig
@@ -42,7 +44,12 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     types = read_types(config.dataset.types_file, problems)
     judged = read_judged(source, config.dataset, problems, types)
     # Loaded before any worker starts, so that a tokenizer that cannot be loaded is reported as one sentence.
-    save_tokenizer(load_tokenizer(config.text.tokenizer), artifact)
+    # Ray starts meanwhile: its start and the import of the tokenizer's library take several seconds each, and while it
+    # starts, this process mostly waits for Ray's processes.
+    with ThreadPoolExecutor(1) as beside:
+        tokenizer = beside.submit(load_tokenizer, config.text.tokenizer)
+        start_ray()
+        save_tokenizer(tokenizer.result(), artifact)
     shards = _write_passages(config, artifact, source, problems)
     judged = _of_known_passages(artifact, shards, judged, problems)
     problems.stop_if_decided()
