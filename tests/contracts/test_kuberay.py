@@ -159,10 +159,17 @@ def test_clusters_have_the_tested_ray_tokens_shared_storage_and_limits(kind: str
 
 
 def test_the_jobs_command_is_one_that_the_job_accepts_and_fits_the_workers() -> None:
-    python, dash_m, module, *rest = shlex.split(manifest("RayJob")["spec"]["entrypoint"])
-    assert (python, dash_m) == ("python", "-m")
-    assert Path(importlib.import_module(module.rpartition(".")[0]).__path__[0], "run_pipeline.py").is_file()
-    arguments = parser("").parse_args(rest)
+    pipeline, export = (shlex.split(command) for command in manifest("RayJob")["spec"]["entrypoint"].split("&&"))
+    for command, name in ((pipeline, "run_pipeline"), (export, "export")):
+        assert command[:3] == ["python", "-m", f"rayrank.jobs.{name}"]
+        assert Path(importlib.import_module("rayrank.jobs").__path__[0], f"{name}.py").is_file()
+    arguments = parser("").parse_args(pipeline[3:])
+    exported, (_, output) = parser("").parse_known_args(export[3:])
+    assert (exported.preset, exported.dataset, exported.storage) == (
+        arguments.preset, arguments.dataset, arguments.storage,
+    )  # fmt: skip
+    service = yaml.safe_load(manifest("RayService")["spec"]["serveConfigV2"])
+    assert output == service["applications"][0]["args"]["model"]
     assert arguments.storage.startswith("/storage/")
     resources = build(arguments.preset, None, arguments.set).resources
     limits = [

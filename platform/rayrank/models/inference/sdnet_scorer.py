@@ -17,12 +17,10 @@ class SdnetScorer(Scorer):
     """Scores pairs in batches of a budget of words."""
 
     def __init__(self, model: SDNet, texts: PairTexts, vectors: WordVectors) -> None:
+        """Take vectors whose layers are mixed as the model mixes them."""
         # A scorer asks its model only for its encoder, and `_prepare` for the rest.
         super().__init__(cast(Reranker, model), texts)
         self._sdnet, self._vectors, self.packs = model, vectors, False
-        if not vectors.mixes_layers:
-            # A word then has a vector for each layer, and takes so much more memory.
-            self.tokens = max(texts.length, self.tokens // model.num_layers)
 
     def with_texts(self, texts: PairTexts) -> "SdnetScorer":
         """Not possible: the vectors are those of the texts it was made with."""

@@ -71,7 +71,8 @@ class Sdnet(FineTuning):
         measure: Measure = MRR_10,
     ) -> None:  # fmt: skip
         super().__init__(STAGE, inputs, training, measure)
-        self._num_negatives, self._vectors = config.negatives, WordVectors(inputs.texts, words)
+        self._num_negatives, self._words = config.negatives, words
+        self._vectors = WordVectors(inputs.texts, words)
 
     def num_examples(self) -> int:
         return len(self.query_indices)
@@ -98,4 +99,7 @@ class Sdnet(FineTuning):
         return losses.hinge(of_query[:, :1], of_query[:, 1:]), scores
 
     def scorer(self, model: nn.Module) -> SdnetScorer:
-        return SdnetScorer(plain_model(model), self.inputs.texts, self._vectors)
+        # With the layers mixed as they are now, which is one vector a word: batches can have many times more words, and
+        # the LSTMs take about as long for a large batch as for a small one.
+        mixed = WordVectors(self.inputs.texts, self._words, mixes_layers=True)
+        return SdnetScorer(plain_model(model), self.inputs.texts, mixed)
