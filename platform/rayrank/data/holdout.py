@@ -34,16 +34,24 @@ def hold_out(queries: list[Query], judgments: list[Judgment], share: float) -> H
     for query in queries:
         if query.query_id in judged["train"]:
             groups[query.group or words_of(query.text)].append(query.query_id)
-    moved: set[str] = set()
-    for name in sorted(groups, key=_hash):
-        # One group always stays in train.
-        if len(moved) < wanted and len(moved) + len(groups[name]) < len(judged["train"]):
-            moved.update(groups[name])
+    moved = _chosen([groups[name] for name in sorted(groups, key=_hash)], wanted, len(judged["train"]))
     return HeldOut(
         [query._replace(split="dev") if query.query_id in moved else query for query in queries],
         [row._replace(split="dev") if row.query_id in moved else row for row in judgments],
         len(moved),
     )
+
+
+def _chosen(groups: list[list[str]], wanted: int, num_judged: int) -> set[str]:
+    """Return the queries of the first groups that make up about as many as wanted; one group always stays in train."""
+    moved: set[str] = set()
+    # A tenth more, because groups of a few rarely add up exactly; a larger group could take most of the training data.
+    most = min(wanted + wanted // 10, num_judged - 1)
+    for group in groups:
+        if len(moved) < wanted and len(moved) + len(group) <= most:
+            moved.update(group)
+    smallest = min(groups, key=len, default=[])
+    return moved or (set(smallest) if len(smallest) < num_judged else set())
 
 
 def keep_some(

@@ -91,7 +91,7 @@ def _texts(queries: list[Query], splits: dict[str, str], problems: Problems) -> 
             # Each split may number its queries from 1: the text must come from the same split as the judgments.
             if query.split != first.split and query.split == splits[query.query_id]:
                 texts[query.query_id] = query
-        places.add((query.query_id, query.split))
+            places.add((query.query_id, query.split))
     return texts
 
 

@@ -37,19 +37,19 @@ def read_types(file: str, problems: Problems) -> dict[str, str]:
 
 
 def _of_tabs(line: str) -> tuple[str, str] | None:
-    return _typed(_without_mark(line).split("\t"), "tab-separated")
+    return _typed(line.split("\t"), "tab-separated")
 
 
 def _of_csv(line: str) -> tuple[str, str] | None:
     try:
-        (fields,) = csv.reader([_without_mark(line)], skipinitialspace=True, strict=True)
+        (fields,) = csv.reader([line], skipinitialspace=True, strict=True)
     except csv.Error as error:
         raise BadRow(f"not CSV: {error}") from None
     return _typed(fields, "comma-separated")
 
 
 def _of_json(line: str) -> tuple[str, str] | None:
-    row = json_object(_without_mark(line))
+    row = json_object(line)
     query_id = id_field(row, "_id" if "query_id" not in row and "_id" in row else "query_id")
     return query_id, _usable(text_field(row, "query_type"))
 
@@ -68,8 +68,3 @@ def _usable(query_type: str) -> str:
     if not query_type:
         raise BadRow("the query type is empty")
     return query_type
-
-
-def _without_mark(line: str) -> str:
-    """Return a line without the byte order mark that spreadsheets write at the beginning of a file."""
-    return line.removeprefix("\ufeff")

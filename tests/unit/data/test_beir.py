@@ -10,6 +10,7 @@ from rayrank.core.overrides import build
 from rayrank.core.records import Judgment, Malformed, Passage, Query
 from rayrank.data.sources import open_source
 from rayrank.data.sources.beir import Beir
+from rayrank.data.sources.lines import BYTE_ORDER_MARK
 
 
 def write(folder: Path, corpus: str = '{"_id": "p1", "title": "Tides", "text": "Twice a day."}\n') -> str:
@@ -42,6 +43,28 @@ def test_a_folder_gives_passages_queries_and_judgments(tmp_path: Path) -> None:
 def test_a_query_has_the_type_that_is_in_the_named_field(tmp_path: Path) -> None:
     source = open_source(DatasetConfig(source=f"beir:{write(tmp_path)}", type_field="domain"))
     assert list(source.queries()) == [Query("1", "how often", "", "seas"), Query("q2", "why")]
+
+
+@pytest.mark.parametrize(("label", "query_type"), [(" NUMERIC ", "numeric"), ("  ", "")])
+def test_a_type_is_in_lower_case_without_blanks_and_a_blank_one_is_no_label(
+    tmp_path: Path, label: str, query_type: str
+) -> None:
+    folder = write(tmp_path)
+    query = {"_id": "q1", "text": "how often", "metadata": {"query_type": label}}
+    (tmp_path / "queries.jsonl.gz").write_bytes(gzip.compress(json.dumps(query).encode()))
+    assert list(Beir(folder).queries()) == [Query("q1", "how often", "", query_type)]
+
+
+def test_files_with_a_byte_order_mark_are_read_like_others(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    before = Beir(folder)
+    found = [*before.passages(before.parts(1 << 20)[0]), *before.queries(), *before.judgments()]
+    for path in (tmp_path / "corpus.jsonl", *(tmp_path / "qrels").iterdir()):
+        path.write_bytes(BYTE_ORDER_MARK + path.read_bytes())
+    queries = tmp_path / "queries.jsonl.gz"
+    queries.write_bytes(gzip.compress(BYTE_ORDER_MARK + gzip.decompress(queries.read_bytes())))
+    after = Beir(folder)
+    assert [*after.passages(after.parts(1 << 20)[0]), *after.queries(), *after.judgments()] == found
 
 
 def test_a_query_has_the_group_that_is_in_the_named_field(tmp_path: Path) -> None:

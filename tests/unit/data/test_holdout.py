@@ -1,5 +1,7 @@
 """Dev splits held out of train."""
 
+import hashlib
+
 import pytest
 
 from rayrank.core.records import Judgment, Query
@@ -104,3 +106,26 @@ def test_queries_of_other_splits_keep_their_judgments() -> None:
 def test_at_least_one_of_few_training_queries_is_held_out() -> None:
     assert hold_out(_train(2), _judged(_train(2)), 0.2).num_queries == 1
     assert hold_out(_train(1), _judged(_train(1)), 0.2).num_queries == 0
+
+
+def test_a_group_of_most_training_queries_stays_in_train() -> None:
+    queries = [query._replace(group="large" if row < 900 else "") for row, query in enumerate(_train(1000))]
+    dev = hold_out(queries, _judged(queries), 0.2)
+    assert dev.num_queries == 100
+    assert all(query.split == "train" for query in dev.queries if query.group == "large")
+
+
+def test_if_every_group_is_larger_than_the_share_the_smallest_is_held_out() -> None:
+    queries = [query._replace(group="large" if row < 60 else "small") for row, query in enumerate(_train(100))]
+    dev = hold_out(queries, _judged(queries), 0.2)
+    assert {query.group for query in dev.queries if query.split == "dev"} == {"small"}
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_groups_of_a_few_queries_are_held_out_in_the_order_of_their_hashes(size: int) -> None:
+    queries = _train(999, groups=999 // size)
+    groups = sorted({query.group for query in queries}, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
+    dev = hold_out(queries, _judged(queries), 0.2)
+    found = {query.group for query in dev.queries if query.split == "dev"}
+    assert found == set(groups[: len(found)])
+    assert 200 <= dev.num_queries < 200 + size

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rayrank.core.errors import DatasetError
-from rayrank.core.records import Judgment, Passage, Query
+from rayrank.core.records import Judgment, Malformed, Passage, Query
 from rayrank.data.sources.irds import Irds
 
 ir_datasets = pytest.importorskip("ir_datasets")
@@ -81,6 +81,18 @@ def test_rows_that_the_package_cannot_read_are_named(sea: str, tmp_path: Path) -
     source = Irds(sea)
     with pytest.raises(DatasetError, match="local-sea could not be read: expected 2 fields, got 3"):
         list(source.passages(source.parts(1)[0]))
+
+
+def test_ids_with_white_space_are_malformed(sea: str, tmp_path: Path) -> None:
+    (tmp_path / "docs.tsv").write_text("d1\tone\nd 2\ttwo\n")
+    (tmp_path / "train.tsv").write_text("q 1\ta query\n")
+    source = Irds(f"{sea}/train")
+    end = "a run file cannot hold an id with white space"
+    assert list(source.passages(source.parts(1)[0])) == [
+        Passage("d1", "one"),
+        Malformed(f"{sea}/train", 2, f"the passage id is 'd 2': {end}"),
+    ]
+    assert list(source.queries()) == [Malformed(f"{sea}/train", 1, f"the query id is 'q 1': {end}")]
 
 
 def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

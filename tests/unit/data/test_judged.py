@@ -197,3 +197,11 @@ def test_queries_with_the_text_of_a_training_query_are_kept_and_counted() -> Non
     assert judged.num_same_text == 1
     assert len(judged.queries) == 4
     assert problems == {}
+
+
+def test_an_empty_query_does_not_hide_a_later_one_with_text() -> None:
+    queries: list[Query | Malformed] = [Query("1", " "), Query("1", "one"), Query("1", "again"), Query("1", "")]
+    judged, problems = read(queries, [Judgment("1", "p", 1, "train")], **SKIP)
+    assert [query.text for query in judged.queries] == ["one"]
+    assert len(judged.judgments) == 1
+    assert problems == {"empty_queries": 1, "duplicate_queries": 2}

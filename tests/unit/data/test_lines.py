@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from rayrank.core.errors import DatasetError
 from rayrank.core.records import Judgment, Malformed
 from rayrank.data.sources.fields import json_object, text_field, trec_judgment
-from rayrank.data.sources.lines import BadRow, rows, split_bytes
+from rayrank.data.sources.lines import BYTE_ORDER_MARK, BadRow, rows, split_bytes
 from rayrank.data.sources.source import Part
 
 
@@ -18,7 +18,9 @@ def short(line: str) -> str:
     return line
 
 
-CONTENTS = st.lists(st.sampled_from([b"a", b"bc", b"", b"x", b"\xff", b"\n", b"\r\n", b"\xc3\xa9"]), max_size=40)
+CONTENTS = st.lists(
+    st.sampled_from([BYTE_ORDER_MARK, b"a", b"bc", b"", b"x", b"\xff", b"\n", b"\r\n", b"\xc3\xa9"]), max_size=40
+)
 
 
 @given(pieces=CONTENTS, part_bytes=st.integers(1, 30))
@@ -44,6 +46,16 @@ def test_a_malformed_row_is_reported_with_its_line_number(tmp_path: Path) -> Non
     for part_bytes in range(1, 25):
         parts = split_bytes(str(path), part_bytes)
         assert [row for part in parts for row in rows(part, short)] == expected
+
+
+@pytest.mark.parametrize("part_bytes", [1, 3, 4, 100])
+def test_a_byte_order_mark_at_the_beginning_of_a_file_is_not_part_of_its_first_line(
+    tmp_path: Path, part_bytes: int
+) -> None:
+    path = tmp_path / "rows.txt"
+    path.write_bytes(BYTE_ORDER_MARK + b"one\n" + BYTE_ORDER_MARK + b"two\nx\n")
+    found = [row for part in split_bytes(str(path), part_bytes) for row in rows(part, short)]
+    assert found == ["one", "\ufefftwo", Malformed(str(path), 3, "an x in 'x'")]
 
 
 def test_remote_storage_is_read_in_parts_like_a_local_file() -> None:

@@ -116,6 +116,12 @@ no number
     ]
 
 
+def test_a_document_number_with_white_space_is_malformed(tmp_path: Path) -> None:
+    source = write(tmp_path, "<DOC><DOCNO> FT 911 1 </DOCNO>one</DOC>\n<DOC><DOCNO> FT911-1 </DOCNO>two</DOC>")
+    reason = "the <DOCNO> is 'FT 911 1': a run file cannot hold an id with white space"
+    assert passages(source) == [Malformed(str(tmp_path / "a"), 1, reason), Passage("FT911-1", "two")]
+
+
 def test_broken_topics_and_judgments_are_named_by_line(tmp_path: Path) -> None:
     topics = "<top><num>1<title>ok</top>\n<top><num>2</top>\n<top><title>x</title></top>"
     source = write(tmp_path, topics=topics, qrels="1 0 a 1\n1 0 b\n1 0 c x\n1 0 d 0\n1 0 e 1\n")

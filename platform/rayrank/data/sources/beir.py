@@ -82,7 +82,8 @@ class Beir(Source):
             text_field(metadata, field) if metadata.get(field) is not None else ""
             for field in (self._type_field, self._group_field)
         )
-        return Query(id_field(row, "_id"), text_field(row, "text"), query_type=query_type, group=group)
+        label = query_type.strip().lower()
+        return Query(id_field(row, "_id"), text_field(row, "text"), query_type=label, group=group)
 
 
 def _passage(line: str) -> Passage:

@@ -2,12 +2,17 @@
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from rayrank.core.errors import DatasetError
 from rayrank.core.records import Judgment, Malformed, Passage, Query
+from rayrank.data.sources.fields import usable_id
+from rayrank.data.sources.lines import BadRow
 from rayrank.data.sources.locate import named_split
 from rayrank.data.sources.source import Part, Source
+
+Row = TypeVar("Row", Passage, Query)
 
 
 class Irds(Source):
@@ -34,13 +39,11 @@ class Irds(Source):
         return [Part(self.name)]
 
     def passages(self, part: Part) -> Iterator[Passage | Malformed]:
-        for doc in _fetched(part.file, _load(part.file).docs_iter):
-            yield Passage(doc.doc_id, doc.default_text())
+        yield from _parsed(part.file, _load(part.file).docs_iter, _passage)
 
     def queries(self) -> Iterator[Query | Malformed]:
         for name in self.judged:
-            for query in _fetched(name, _load(name).queries_iter):
-                yield Query(query.query_id, query.default_text(), named_split(name, "test"))
+            yield from _parsed(name, _load(name).queries_iter, partial(_query, named_split(name, "test")))
 
     def judgments(self) -> Iterator[Judgment | Malformed]:
         for name in self.judged:
@@ -79,6 +82,23 @@ def _judged_children(name: str) -> list[str]:
     below = [other for other in _package().registry if other.rpartition("/")[0] == name]
     children = {other: _load(other) for other in below}
     return [other for other, child in children.items() if _is_judged(child) and child.docs_handler() is docs]
+
+
+def _passage(doc: Any) -> Passage:
+    return Passage(usable_id(doc.doc_id, "passage id"), doc.default_text())
+
+
+def _query(split: str, query: Any) -> Query:
+    return Query(usable_id(query.query_id, "query id"), query.default_text(), split)
+
+
+def _parsed(name: str, read: Callable[[], Iterable[Any]], parse: Callable[[Any], Row]) -> Iterator[Row | Malformed]:
+    """Yield each row parsed; one without a usable id is named by its number, because the package hides the files."""
+    for number, row in enumerate(_fetched(name, read), 1):
+        try:
+            yield parse(row)
+        except BadRow as error:
+            yield Malformed(name, number, str(error))
 
 
 def _fetched(name: str, read: Callable[[], Iterable[Any]]) -> Iterator[Any]:

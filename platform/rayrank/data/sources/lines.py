@@ -18,6 +18,9 @@ from rayrank.data.sources.source import Part
 Row = TypeVar("Row")
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""What spreadsheets and Windows write at the beginning of a file in UTF-8."""
+
 _FORMATS = {".csv": "csv", ".jsonl": "jsonl"}
 
 
@@ -62,7 +65,7 @@ def opened(path: str) -> Iterator[IO[bytes]]:
 
 
 def lines(part: Part) -> Iterator[Line]:
-    """Yield the lines that begin inside the part's byte range."""
+    """Yield the lines that begin inside the part's byte range, the first of a file without a byte order mark."""
     with opened(part.file) as stream:
         if part.start:
             # A line that begins before the range belongs to the part before.
@@ -73,6 +76,8 @@ def lines(part: Part) -> Iterator[Line]:
             if part.end is not None and place >= part.end:
                 return
             place += len(data)
+            if part.start == 0 and offset == 0:
+                data = data.removeprefix(BYTE_ORDER_MARK)
             yield Line(offset, data.rstrip(b"\r\n"))
 
 

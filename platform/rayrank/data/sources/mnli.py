@@ -99,7 +99,7 @@ def _opened(path: str) -> _File:
     if file_format(path) == "jsonl":
         return _File(path, split, [])
     first = next(iter(lines(Part(path))), None)
-    columns = [] if first is None else _fields(first.data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace"))
+    columns = [] if first is None else _fields(first.data.decode("utf-8", "replace"))
     if missing := [name for name in NEEDED if name not in columns]:
         raise DatasetError(
             f"The file {path} has no column {missing[0]} in its first line: name a file of MNLI with gold labels, "
@@ -115,7 +115,7 @@ def _rows(part: Part, file: _File) -> Iterator[_Row | Malformed]:
 def _row(line: str, file: _File) -> _Row | None:
     if not file.columns:
         return _pair(json_object(line), file.split)
-    fields = _fields(line.removeprefix("\ufeff"))
+    fields = _fields(line)
     if fields == file.columns:
         return None
     # The last columns are the labels of single annotators, which not all rows have.

@@ -11,7 +11,7 @@ from rayrank.core.errors import DatasetError
 from rayrank.core.records import Judgment, Malformed, Passage, Query
 from rayrank.data.sources.fields import id_field, json_object, passage_of_text, text_field
 from rayrank.data.sources.json_array import items
-from rayrank.data.sources.lines import BadRow, opened, rows, split_bytes
+from rayrank.data.sources.lines import BYTE_ORDER_MARK, BadRow, opened, rows, split_bytes
 from rayrank.data.sources.locate import find_all, listed, named_split
 from rayrank.data.sources.source import Part, Source
 
@@ -110,7 +110,7 @@ def _found(path: str) -> list[str]:
 
 def _opened(path: str) -> _File:
     with opened(path) as stream:
-        head = stream.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+        head = stream.read(4096).removeprefix(BYTE_ORDER_MARK).lstrip()
     if COLUMNS.match(head):
         raise DatasetError(
             f"The file {path} holds columns, not rows: write it as one object a line first, with "

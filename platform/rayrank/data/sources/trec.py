@@ -10,7 +10,7 @@ from rayrank.core.errors import DatasetError
 from rayrank.core.records import Judgment, Malformed, Passage, Query
 from rayrank.data.sources import smart, trec_sgml
 from rayrank.data.sources.fields import trec_judgment
-from rayrank.data.sources.lines import opened, rows
+from rayrank.data.sources.lines import BYTE_ORDER_MARK, opened, rows
 from rayrank.data.sources.locate import find_all
 from rayrank.data.sources.source import Part, Source
 
@@ -86,7 +86,7 @@ class Trec(Source):
 
 def kind_of(head: bytes) -> str:
     """Return the kind of a file, recognised by its first bytes, or an empty text."""
-    head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    head = head.removeprefix(BYTE_ORDER_MARK).lstrip()
     if head.startswith(b"<"):
         mark = _MARKED_UP.search(head)
         return "" if not mark else "documents" if mark[1].lower() == b"doc" else "topics"

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rayrank.core.records import Malformed, Passage, Query
-from rayrank.data.sources.lines import lines
+from rayrank.data.sources.fields import usable_id
+from rayrank.data.sources.lines import BadRow, lines
 from rayrank.data.sources.source import Part
 
 _DOCNO = re.compile(r"<docno>\s*(.*?)\s*</docno>", re.IGNORECASE | re.DOTALL)
@@ -55,10 +56,15 @@ def documents(path: str) -> Iterator[Passage | Malformed]:
         if not number or not number[1]:
             yield block.broken("the document has no <DOCNO>")
             continue
+        try:
+            passage_id = usable_id(number[1], "<DOCNO>")
+        except BadRow as error:
+            yield block.broken(str(error))
+            continue
         contents = [content[2] for content in _CONTENT.finditer(block.text)]
         whole = block.text[: number.start()] + block.text[number.end() :]
         texts = map(_plain, contents or [whole])
-        yield Passage(number[1], "\n".join(text for text in texts if text))
+        yield Passage(passage_id, "\n".join(text for text in texts if text))
 
 
 def topics(path: str, split: str) -> Iterator[Query | Malformed]:
