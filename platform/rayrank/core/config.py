@@ -15,12 +15,12 @@ from rayrank.core.dataset_config import (
 from rayrank.core.index_config import IndexConfig as IndexConfig
 from rayrank.core.input_config import InputConfig as InputConfig, QueryTypesConfig as QueryTypesConfig
 from rayrank.core.languages import ENGLISH
+from rayrank.core.noise_config import NoiseConfig as NoiseConfig
 from rayrank.core.phase_config import (
     DeepCtConfig as DeepCtConfig,
     Doc2QueryConfig as Doc2QueryConfig,
     FineTuningConfig as FineTuningConfig,
     ListwiseConfig as ListwiseConfig,
-    NoiseConfig as NoiseConfig,
     PhaseConfig as PhaseConfig,
     PointwiseConfig as PointwiseConfig,
     PretrainConfig as PretrainConfig,
