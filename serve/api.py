@@ -14,21 +14,20 @@ from rayrank.serve.config import HttpConfig, ServeConfig
 from rayrank.serve.keys import ApiKeys, Digests
 from rayrank.serve.limits import BodyRoom
 from rayrank.serve.metrics import Metrics
-from rayrank.serve.protocols import cohere, documents, inputs, search, server, similarity, tei, vllm
-from rayrank.serve.protocols.problems import CohereError, DetailError, ErrorBody, Problem, SharedError, TeiError
+from rayrank.serve.protocols import documents, inputs, search, server, similarity, tei, vllm
+from rayrank.serve.protocols.problems import DetailError, ErrorBody, Problem, SharedError, TeiError
 from rayrank.serve.protocols.route import Service, refusal
 from rayrank.serve.records import Backend
 from rayrank.serve.telemetry import Telemetry
 
 PAGE = Path(__file__).parent / "page"
 ROUTERS = (
-    tei.router, documents.router, cohere.router, vllm.router, similarity.router, similarity.root_router, inputs.router,
+    tei.router, documents.router, vllm.router, similarity.router, similarity.root_router, inputs.router,
     search.router, server.open_router, server.router,
 )  # fmt: skip
 ERRORS_BY_PREFIX: dict[str, type[ErrorBody]] = {
     **dict.fromkeys(("/rerank", "/similarity", "/predict", "/tokenize"), TeiError),
-    "/v1/": SharedError,
-    "/v2/": CohereError,
+    **dict.fromkeys(("/v1/", "/v2/"), SharedError),
 }
 """The error format of unknown paths, by the start of the path."""
 
@@ -49,6 +48,8 @@ def create_api(
     api = FastAPI(
         title="rayrank", description="Re-ranks passages for a query, through the APIs of other rerank servers.",
         docs_url=None, redoc_url=None, openapi_url="/openapi.json" if config.http.docs else None,
+        # A redirect would name the scheme and host that this process sees: http, behind a proxy that ends TLS.
+        redirect_slashes=False,
     )  # fmt: skip
     for status in (404, 405):
         api.add_exception_handler(status, _unrouted)

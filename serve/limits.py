@@ -10,6 +10,7 @@ from typing import Any
 import jiter
 from fastapi import Request
 
+from rayrank.core.errors import RayrankError
 from rayrank.serve.access import facts
 from rayrank.serve.keys import ApiKeys, Unit
 from rayrank.serve.protocols.problems import Problem
@@ -40,11 +41,11 @@ def check_key(request: Request, keys: ApiKeys) -> None:
 
 @contextmanager
 def charged(num_passages: int) -> Iterator[None]:
-    """Take passages as `charge` does, and give them back if no model takes them."""
+    """Take passages as `charge` does, and give them back if no model scores them."""
     charge("passages", num_passages)
     try:
         yield
-    except (Overloaded, Unready):
+    except (Overloaded, Unready, RayrankError):
         if client := facts().client:
             client.give_back("passages", num_passages)
         raise
@@ -150,7 +151,8 @@ def check_lists(value: Any, most: int, field: str = "") -> None:
         for name, inner in value.items():
             check_lists(inner, most, f"{field}.{name}" if field else name)
     elif isinstance(value, list) and len(value) > most:
-        raise Problem("too_many", f"{field}: {len(value)} are too many; send at most {most} per request.", field)
+        message = f"{field or 'The body'}: {len(value)} are too many; send at most {most} per request."
+        raise Problem("too_many", message, field or None)
 
 
 def _check_type(request: Request) -> None:

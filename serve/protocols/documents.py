@@ -1,4 +1,5 @@
-"""The rerank API of Cohere v1, Jina and vLLM: POST /v1/rerank; and that of Infinity: POST /rerank with `documents`."""
+"""The rerank APIs of Cohere, Jina and vLLM: POST /v1/rerank and /v2/rerank; and Infinity's: POST /rerank with
+`documents`."""
 
 import asyncio
 import time
@@ -169,14 +170,17 @@ def meta_of(request: DocumentsRequest, answer: Answer, version: str) -> Meta:
     )  # fmt: skip
 
 
-async def rerank_documents(request: DocumentsRequest, service: Service, as_texts: bool) -> DocumentsAnswer:
-    """Re-rank documents, and return the fields that all these servers send, with documents as objects or texts."""
+async def rerank_documents(
+    request: DocumentsRequest, service: Service, as_texts: bool, version: Literal["1", "2"] = "1"
+) -> DocumentsAnswer:
+    """Re-rank documents, and return the fields that all these servers send, with documents as objects or texts;
+    `version` is the one of Cohere's API."""
     ask = await request.ask_documents()
     answer = await service.rerank(ask)
     return DocumentsAnswer(
         id=str(uuid.uuid4()), created=int(time.time()), model=answer.model,
         results=results_of(request, answer, ask.passages if as_texts else None), usage=usage_of(answer.num_tokens),
-        meta=meta_of(request, answer, "1"), query_type=answer.query_type, partial=answer.partial,
+        meta=meta_of(request, answer, version), query_type=answer.query_type, partial=answer.partial,
     )  # fmt: skip
 
 
@@ -187,3 +191,9 @@ router = guarded(lambda body: SharedError, documented(SharedError))
 async def rerank(request: DocumentsRequest, service: Serving) -> DocumentsAnswer:
     """Re-rank documents (Cohere v1, Jina, vLLM). Results contain their documents only if `return_documents` is true."""
     return await rerank_documents(request, service, as_texts=False)
+
+
+@router.post("/v2/rerank", response_model_exclude_none=True, tags=["Re-ranking"])
+async def rerank_v2(request: DocumentsRequest, service: Serving) -> DocumentsAnswer:
+    """Re-rank documents (Cohere v2, vLLM). Results contain their documents only if `return_documents` is true."""
+    return await rerank_documents(request, service, as_texts=False, version="2")

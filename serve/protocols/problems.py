@@ -80,17 +80,6 @@ class TeiError(ErrorBody):
         return cls(error=problem.message, error_type=cls.kinds.get(problem.kind, "Validation"))
 
 
-class CohereError(ErrorBody):
-    """Errors of Cohere."""
-
-    message: str
-    id: str
-
-    @classmethod
-    def of(cls, problem: Problem) -> Self:
-        return cls(message=problem.message, id=str(uuid.uuid4()))
-
-
 class ErrorDetail(BaseModel):
     """The `error` object of vLLM, Infinity and OpenAI."""
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
@@ -11,11 +11,14 @@ from rayrank.serve.protocols.route import Serving, documented, guarded
 from rayrank.serve.protocols.wire import ModelField, Query, RankingFields, Whole, Window, scores_of, warnings_of
 from rayrank.serve.records import Ask
 
+MAX_QUERY = 10_000
+"""Characters of a query to search with: a search occupies a thread until it ends, even if its client has left."""
+
 
 class SearchRequest(RankingFields):
     """A query to the index of this server."""
 
-    query: Query
+    query: Annotated[Query, Field(max_length=MAX_QUERY)]
     depth: Whole | None = Field(
         default=None, ge=1, description="number of passages to retrieve; search.depth if left out"
     )

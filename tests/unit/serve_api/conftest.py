@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import uvicorn
 
+from rayrank.core.errors import ConfigError
 from rayrank.serve.api import close, create_api
 from rayrank.serve.config import ServeConfig
 from rayrank.serve.records import Answer, Ask, Figures, Hit, Info, Load, Overloaded, Piece, Timing, Unready
@@ -32,6 +33,8 @@ class WordScorer:
                 raise Overloaded(2.3)
             case "unready":
                 raise Unready
+            case "refused":
+                raise ConfigError("min_precision=0.9 cannot be given: the model's folder has no table.")
             case "late":
                 await asyncio.sleep(60)
             case "broken":

@@ -41,12 +41,13 @@ def test_rerank_with_documents_returns_them_as_texts_for_infinitys_clients(api: 
     assert result == {"index": 1, "relevance_score": 0.2, "id": "w", "document": TEXTS[1]}
 
 
-def test_v1_rerank_has_the_fields_of_cohere_jina_vllm_and_infinity(api: str) -> None:
-    answer = post(f"{api}/v1/rerank", {"query": QUERY, "documents": TEXTS, "model": "whatever", "user": "me"})
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_rerank_has_the_fields_of_cohere_jina_vllm_and_infinity(api: str, version: str) -> None:
+    answer = post(f"{api}/v{version}/rerank", {"query": QUERY, "documents": TEXTS, "model": "whatever", "user": "me"})
     assert [result["index"] for result in answer["results"]] == [1, 2, 0]
     assert answer["model"] == "words"
     assert answer["usage"] == {"prompt_tokens": 21, "total_tokens": 21}
-    assert answer["meta"]["api_version"] == {"version": "1"}
+    assert answer["meta"]["api_version"] == {"version": version}
     assert answer["meta"]["billed_units"] == {"search_units": 1}
     assert answer["id"]
     assert answer["object"] == "rerank"
@@ -265,6 +266,14 @@ def test_search_retrieves_and_reranks(start: Any) -> None:
     assert (nothing["results"], nothing["model"]) == ([], "words")
     assert requests.post(f"{url}/search", json={"query": QUERY, "depth": 4}, timeout=10).status_code == 422
     assert requests.get(f"{url}/info", timeout=10).json()["search"] is True
+
+
+def test_a_query_that_would_occupy_the_first_stage_for_long_is_refused_in_one_sentence(start: Any) -> None:
+    url = start(ServeConfig.model_validate({"name": "old", "search": {"run": "there", "depth": 3}}))
+    answer = requests.post(f"{url}/search", json={"query": "x" * 10_001}, timeout=10)
+    assert answer.status_code == 422
+    assert answer.json()["error"]["message"] == "query has 10001 characters: send at most 10000."
+    assert post(f"{url}/search", {"query": "whales " * 1428})["results"]
 
 
 def test_search_without_a_first_stage_names_the_setting(api: str) -> None:

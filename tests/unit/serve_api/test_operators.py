@@ -221,6 +221,23 @@ def test_figures_and_the_access_log_have_the_name_of_a_key_and_never_the_key(
     assert "sesame" not in text + "".join(lines)
 
 
+@pytest.mark.parametrize("query", ["refused", "overloaded", "unready"])
+@pytest.mark.parametrize("path", ["/v1/rerank", "/score"])
+def test_a_request_that_no_model_scores_uses_up_no_passages_of_its_key(
+    start: Start, tmp_path: Path, path: str, query: str
+) -> None:
+    (tmp_path / "keys").write_text("sesame passages=3 # shop\n")
+    url = start(ServeConfig(name="words", keys_file=str(tmp_path / "keys")))
+    headers = {"authorization": "Bearer sesame"}
+    texts = {"/score": ("text_1", "text_2")}.get(path, ("query", "documents"))
+    refused, answered = (
+        requests.post(url + path, json=dict(zip(texts, (text, ["a"] * 3), strict=True)), headers=headers, timeout=10)
+        for text in (query, "whales")
+    )
+    assert refused.status_code == {"refused": 422, "overloaded": 429, "unready": 503}[query]
+    assert answered.status_code == 200
+
+
 @pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank", "/score", "/predict"])
 def test_a_key_above_its_limit_gets_429_in_the_form_of_the_api(start: Start, tmp_path: Path, path: str) -> None:
     (tmp_path / "keys").write_text("sesame requests=1\n")
