@@ -45,8 +45,9 @@ class Shares:
 def places(qrels: pa.Table, run: pa.Table, relevant_from: int = 1) -> Places:
     """Return where a run places relevant passages; a recall beyond the run's depth is not computed."""
     query_ids, of_query = by_query(run)
-    depth = int(np.bincount(of_query).max())
-    cutoffs = [cutoff for cutoff in DRAWN if cutoff < depth] + [depth]
+    depth = int(np.bincount(of_query, minlength=1).max())
+    # A run without rows has a recall too, of 0 at rank 1.
+    cutoffs = [cutoff for cutoff in DRAWN if cutoff < depth] + [max(1, depth)]
     metrics: dict[str, Metric] = {
         "reciprocal": reciprocal_rank(TOP),
         "first": lambda run, ideal: run.sum_per_query((run.num_relevant_so_far == 1) * run.ranks),

@@ -9,6 +9,7 @@ import pyarrow as pa
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
+from rayrank.core.records import CANDIDATES
 from rayrank.data.rows import ranked
 
 
@@ -65,7 +66,7 @@ class Making:
 
     def rows(self, name: str, split: str) -> pa.Table:
         """Return another run's rows in stored order."""
-        return pa.concat_tables(read_run(self.source(name), split))
+        return pa.concat_tables([CANDIDATES.empty_table(), *read_run(self.source(name), split)])
 
     def read(self, name: str, split: str) -> pa.Table:
         """Return the rows of another run, best first within each query."""

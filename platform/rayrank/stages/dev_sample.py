@@ -47,6 +47,8 @@ def dev_sample(
         return ()
     corpus = store.require("corpus", config)
     rows = _chosen_rows(num_queries, candidates, corpus, config.dataset.relevant_from)
+    if not len(rows):
+        return ()
     query_texts = by_id([corpus.read_table("queries.parquet", ["query_id", "text"])], rows["query_id"])
     shards = (corpus.read_table(name, ["passage_id", "text"]) for name in corpus.manifest["shards"])
     passage_texts = by_id(shards, rows["passage_id"])

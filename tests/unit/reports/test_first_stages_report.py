@@ -96,6 +96,13 @@ def test_a_run_without_any_relevant_passage_has_every_query_out_of_reach():
     assert (found.first.tolist(), found.recall, found.depth) == ([0, 0, 0, 0], {1: 0, 2: 0}, 2)
 
 
+def test_a_run_without_rows_has_every_query_out_of_reach():
+    for empty in (CANDIDATES.empty_table(), rows(SPARSE).slice(0, 0)):
+        found = places(QRELS, empty)
+        assert (found.first.tolist(), found.recall, found.depth) == ([0, 0, 0, 0], {1: 0}, 0)
+    assert shares(found.first).out_of_reach == 1
+
+
 def test_shares_on_hand_worked_ranks():
     found = shares(np.array([0, 1, 1, 2, 10, 11, 500, 0]))
 

@@ -15,6 +15,7 @@ from rayrank.core.overrides import build
 from rayrank.core.records import CANDIDATES, JUDGMENTS
 from rayrank.jobs.run_pipeline import whole
 from rayrank.measure.metrics import MRR_10
+from rayrank.runs.making import Making
 from rayrank.scores.interpolation import Interpolation
 from rayrank.stages.export_checks import first_stage_weight
 from rayrank.stages.make import make
@@ -205,3 +206,12 @@ def test_a_combiner_of_rankers_scores_the_training_candidates_for_a_student(tmp_
         assert found.equals(Interpolation(read).run((0.25, 0.75)))
     best = {row["query_id"]: row["passage_id"] for row in found.to_pylist() if row["rank"] == 1}
     assert len(best) == NUM_QUERIES
+
+
+def test_a_source_has_no_rows_of_a_split_without_files(tmp_path: Path) -> None:
+    config = build("demo")
+    making = Making(flow.run_node("fused", config), config, storage(tmp_path, config, ["dev"]))
+
+    assert making.rows("candidates", "test").equals(CANDIDATES.empty_table())
+    assert making.read("candidates", "test").equals(CANDIDATES.empty_table())
+    assert len(making.rows("candidates", "dev")) == NUM_QUERIES * DEPTH

@@ -93,3 +93,9 @@ def test_documents_have_the_fields_of_the_fusion(store: Store, tokenizer: PreTra
 
 def test_without_dev_candidates_there_is_no_sample(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     assert dev_sample(200, tokenizer, CONFIG, Store(str(tmp_path))) == ()
+
+
+def test_without_a_relevant_candidate_there_is_no_sample(store: Store, tokenizer: PreTrainedTokenizerFast) -> None:
+    judged = [["q2", "q3"], ["p9", "p1"], [1, 0], ["dev", "dev"]]
+    store.require("corpus", CONFIG).write_table("judgments.parquet", pa.table(judged, schema=JUDGMENTS))
+    assert dev_sample(200, tokenizer, CONFIG, store) == ()
