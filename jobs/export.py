@@ -31,6 +31,7 @@ def run(
     from rayrank.bundle.export import Bundle, export, settings_of
     from rayrank.bundle.provenance import gather
     from rayrank.bundle.sequence_classification import is_portable
+    from rayrank.measure.metrics import Measure
     from rayrank.stages.dev_sample import dev_sample
     from rayrank.stages.export_checks import first_stage_weight, fusion_with, make_checks
 
@@ -39,7 +40,9 @@ def run(
     artifact, tokenizer, model = _trained(name, config, store)
     origin = gather(name, config, store, license_name)
     types, weight = list(origin.query_types.get("types", {})), first_stage_weight(name, config, store)
-    settings = settings_of(model, config.input, config.query_types, types, weight or 0.0, config.index.language)
+    settings = settings_of(
+        model, config.input, config.query_types, types, weight or 0.0, config.index.language, Measure.of(config)
+    )
     portable = is_portable(model, tokenizer, config.input)
     quantized = _quantized(model, config, store)
     finding, int8 = (quantized.finding(), quantized.graph) if quantized else ("", None)

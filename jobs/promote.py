@@ -78,7 +78,6 @@ def _checked(settings: "Settings") -> tuple["Bundle", str]:
 
 def _compared(arguments: Arguments, exported: "Bundle", endpoint: Any, config: PipelineConfig) -> str:
     """Compare the new model with the live one on replayed queries, and refuse it if it is worse."""
-    from rayrank.measure.metrics import Measure
     from rayrank.serve.promotion import difference, new_scores, not_fused, served_scores
     from rayrank.serve.replays import dev_replays, read_replays
 
@@ -100,7 +99,7 @@ def _compared(arguments: Arguments, exported: "Bundle", endpoint: Any, config: P
         raise
     new_weight, scores = exported.settings.first_stage_weight, new_scores(exported, replays)
     live, new = served_scores(replays, answers, weight), served_scores(replays, scores, new_weight)
-    found = difference(replays, live, new, config.evaluate, Measure.of(config))
+    found = difference(replays, live, new, config.evaluate, exported.settings.measure)
     if (objection := found.objection()) and not arguments.force:
         raise ConfigError(f"--model {arguments.model} is not promoted: {objection}; --force promotes it all the same.")
     findings = [found.finding(), *(not_fused("live", answers) if live_fuses else ())]

@@ -9,10 +9,10 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 import safetensors.torch
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
@@ -31,6 +31,8 @@ from rayrank.core.config import Backend, InputConfig, QueryTypesConfig, Section,
 from rayrank.core.copies import temporary_folder
 from rayrank.core.errors import ConfigError, StorageError
 from rayrank.core.languages import ENGLISH
+from rayrank.core.metric_names import display_name
+from rayrank.measure.metrics import MRR_10, Measure
 from rayrank.models.encoder import Encoder, quiet
 from rayrank.models.inference.fp8 import check_fp8
 from rayrank.models.query_typer import QueryTyper, load_typer
@@ -71,6 +73,15 @@ class Settings(Section):
     """The query types seen in training, most frequent first."""
     first_stage_weight: float = Field(default=0.0, ge=0, le=1)
     """The weight of the first stage's scores in the final ranking, tuned on dev."""
+    metric: Annotated[str, AfterValidator(display_name)] = MRR_10.name
+    """The metric that selected the model in training; a promotion compares models by it."""
+    relevant_from: int = Field(default=MRR_10.relevant_from, ge=1)
+    """The lowest grade that counts as relevant."""
+
+    @property
+    def measure(self) -> Measure:
+        """The measure that selected the model."""
+        return Measure(self.metric, self.relevant_from)
 
 
 @dataclass(frozen=True)
@@ -102,6 +113,7 @@ def settings_of(
     types: Sequence[str],
     weight: float = 0.0,
     language: str = ENGLISH,
+    measure: Measure = MRR_10,
 ) -> Settings:
     """Return the settings of a model; STRM that hides no piece is stored as `off`."""
     strm = model.encoder.strm if model.encoder.words is not None else StrmConfig(form="off")
@@ -114,6 +126,8 @@ def settings_of(
         language=language,
         types=tuple(types),
         first_stage_weight=weight,
+        metric=measure.name,
+        relevant_from=measure.relevant_from,
     )
 
 

@@ -19,11 +19,12 @@ from transformers import (
 
 from rayrank.bundle import text_scorer
 from rayrank.bundle.dev_sample import JudgedQuery
-from rayrank.bundle.export import FORMAT, Bundle, Settings, export, load, settings_of
+from rayrank.bundle.export import FORMAT, SETTINGS, Bundle, Settings, export, load, settings_of
 from rayrank.bundle.golden import GoldenPair
 from rayrank.bundle.text_scorer import check_golden, score
 from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.core.errors import ConfigError, StorageError
+from rayrank.measure.metrics import MRR_10, Measure
 from rayrank.models.encoder import Encoder, load_encoder
 from rayrank.models.inference import scorer as scorer_module
 from rayrank.models.reranker import Reranker
@@ -109,6 +110,20 @@ def test_what_is_exported_besides_the_model_is_loaded_as_it_was(
     after, plain = load(str(tmp_path / "more")), load(str(tmp_path / "plain"))
     assert (after.precision, after.dev, after.fusion) == (more.precision, more.dev, fusion)
     assert (plain.precision, plain.dev, plain.fusion) == (None, (), None)
+
+
+def test_a_folder_names_the_measure_that_selected_the_model(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    model, folder, measure = tiny(tokenizer, PLAIN), tmp_path / "model", Measure("nDCG@10", 2)
+    settings = settings_of(model, InputConfig(), QueryTypesConfig(), [], measure=measure)
+    export(str(folder), Bundle(model, tokenizer, settings))
+
+    assert load(str(folder)).settings.measure == measure
+    # A folder of an earlier version names none.
+    written = json.loads((folder / SETTINGS).read_text())
+    (folder / SETTINGS).write_text(
+        json.dumps({k: v for k, v in written.items() if k not in ("metric", "relevant_from")})
+    )
+    assert load(str(folder)).settings.measure == MRR_10
 
 
 @pytest.mark.parametrize("strm", FORMS.values(), ids=FORMS)

@@ -17,18 +17,20 @@ import yaml
 from transformers import BertConfig, BertModel, BertTokenizer
 
 from jobs import promote
+from rayrank.bundle.dev_sample import JudgedDocument, JudgedQuery
 from rayrank.bundle.export import Bundle, export, load, settings_of
 from rayrank.bundle.golden import GoldenPair, check_fusion
 from rayrank.bundle.text_scorer import score
 from rayrank.core.artifacts import Artifact
 from rayrank.core.config import InputConfig, PipelineConfig, QueryTypesConfig, StrmConfig
 from rayrank.core.errors import ConfigError
+from rayrank.measure.metrics import Measure
 from rayrank.models.encoder import Encoder
 from rayrank.models.reranker import Reranker
 from rayrank.scores.fusion import Feature, Fusion
 from rayrank.serve import query_ranker
 from rayrank.serve.config import ServeConfig
-from rayrank.serve.live_endpoint import Endpoint
+from rayrank.serve.live_endpoint import Endpoint, Scores
 from rayrank.serve.model import ServedModel
 from rayrank.serve.order import rank
 from rayrank.serve.promotion import new_scores, not_fused, served_scores
@@ -197,6 +199,30 @@ def test_a_machine_that_fuses_otherwise_than_training_neither_serves_nor_promote
         arguments = argparse.Namespace(to=str(file), replace="", endpoint=None, **options)
         with pytest.raises(ConfigError, match=r"fusion\.json gives other scores here than at export, by up to"):
             promote.run(arguments, PipelineConfig())
+
+
+@pytest.mark.parametrize(("measure", "words"), [(Measure("nDCG@5"), "nDCG@5"), (Measure(), "MRR@10")])
+def test_a_promotion_compares_by_the_measure_that_selected_the_new_model(
+    measure: Measure, words: str, tmp_path: Path
+) -> None:
+    bundle = made_model(tmp_path)
+    texts = tuple(JudgedDocument(text=f"passage {number}") for number in range(3))
+    query = JudgedQuery(query="text", documents=texts, relevance=(1, 0, 2), first_stage_scores=(0.0, 0.0, 0.0))
+    chosen = {"metric": measure.name, "relevant_from": measure.relevant_from}
+    bundle = replace(bundle, dev=(query,) * 30, settings=bundle.settings.model_copy(update=chosen))
+
+    class Live:
+        def scores(self, replay: Replay) -> Scores:
+            return Scores([0.0, 1.0, 2.0])
+
+        def first_stage_weight(self) -> float:
+            return 0.0
+
+        def has_fusion(self) -> bool:
+            return False
+
+    arguments = argparse.Namespace(queries=None, judgments=None, force=True, model="new")
+    assert f"; {words} " in promote._compared(arguments, bundle, Live(), PipelineConfig())
 
 
 def test_a_promotion_compares_the_scores_that_endpoints_rank_by(tmp_path: Path) -> None:
