@@ -3,13 +3,16 @@
 Rows share artifacts where their settings agree. A row of your own changes settings of the full model:
 
   --row 'late STRM: strm.first_layer=2'   --row 'more negatives: listwise.negatives=15 noise.threshold=0.8'
-  --row 'half BM25: evaluate.run=fused runs.fused.weight=0.5'
+  --row 'half BM25: evaluate.run=fused runs.fused.weight=0.5'   --row 'ranks: listwise.negative_ranks=[1,10]'
+
+Each setting is written as for --set; quote one that has spaces.
 """
 
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rayrank.core import flow
+from rayrank.core import flow, overrides
 from rayrank.core.artifacts import Store, digest_of
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
@@ -25,10 +28,13 @@ CASES = 20
 def changes_of(row: str) -> tuple[str, dict[str, Any]]:
     """Return the name and the settings of `name: key=value key=value`."""
     name, colon, settings = row.partition(":")
-    pairs = [setting.partition("=") for setting in settings.split()]
-    if not colon or not name.strip() or not pairs or not all(key and value for key, _, value in pairs):
+    try:
+        assignments = shlex.split(settings)
+    except ValueError as error:  # a quote that is not closed
+        raise ConfigError(f"--row {row!r} cannot be read: {str(error).lower()}; close the quote.") from None
+    if not colon or not name.strip() or not assignments:
         raise ConfigError(f"--row {row!r} cannot be read: write --row 'NAME: KEY=VALUE ...'.")
-    return name.strip(), {key: value for key, _, value in pairs}
+    return name.strip(), overrides.assigned(assignments, f"--row {name.strip()!r}")
 
 
 def refuse_shared(option: str, changes: Mapping[str, Any]) -> None:
@@ -52,7 +58,7 @@ def chosen(arguments: Arguments, config: PipelineConfig) -> tuple[list["RowSpec"
     rows = [row for row in rows if row.name in (arguments.only or known) or row.name == reference]
     for name, changes in map(changes_of, arguments.row):
         refuse_shared(f"--row {name!r}", changes)
-        rows.append(ablation.RowSpec(name, changes, changes.pop("evaluate.run", full)))
+        rows.append(ablation.RowSpec(name, changes, changes.pop("evaluate.run", "") or full))
     ablation.digest(config, rows, seeds)  # validates the settings of every row
     names = [row.name for row in rows]
     for pair in arguments.compare:

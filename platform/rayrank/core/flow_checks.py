@@ -130,7 +130,7 @@ def _check_scores(config: PipelineConfig) -> None:
             f"pointwise.teacher={teacher} cannot be used with pointwise.pairs=judged: a teacher has scored candidates; "
             f"set pointwise.pairs=candidates, or leave the teacher out."
         )
-    scored = _of_phases(config)
+    scored = {**({"noise.run": noise.run} if noise.reads_scores else {}), **_of_phases(config)}
     if config.listwise.negative_ranks and "listwise.negatives_from" not in scored:
         scored["candidates.first_stage"] = config.candidates.first_stage
     for key, name in scored.items():

@@ -1,7 +1,7 @@
 """Build a configuration from a preset, a YAML file and `--set a.b=c`; a mistake is a one-sentence ConfigError."""
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_origin
 
@@ -67,6 +67,7 @@ def changed(model: type[Config], values: dict[str, Any], changes: Mapping[str, A
     """Return any configuration with dotted keys replaced; `option` is what stands before `key=value` in a command."""
     named = {name for name, field in model.model_fields.items() if get_origin(field.annotation) is dict}
     known = [key for key, _ in flatten(values)]
+    _change_kinds(values, named, changes)
     for key, value in changes.items():
         section, _, entry = key.partition(".")
         if section in named and entry:
@@ -96,6 +97,15 @@ def as_file(config: PipelineConfig) -> dict[str, Any]:
 def removed_runs(runs: Mapping[str, Any]) -> list[str]:
     """Return the runs of any preset that `runs` lacks; a --config file removes them by an empty value."""
     return sorted({name for preset in PRESETS.values() for name in preset().runs} - runs.keys())
+
+
+def _change_kinds(values: dict[str, Any], named: Collection[str], changes: Mapping[str, Any]) -> None:
+    """Change the kinds of existing entries first: other changes are settings of the new kind, whatever their order."""
+    for key, value in changes.items():
+        section, _, entry = key.partition(".")
+        name, _, setting = entry.partition(".")
+        if section in named and setting == "kind" and name in values[section]:
+            _change_named(values[section], entry, value)
 
 
 def _change_named(entries: dict[str, Any], key: str, value: Any) -> None:

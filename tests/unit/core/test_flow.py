@@ -103,7 +103,10 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "runs.provided.kind": ("search", {"run:provided"}),
     "runs.provided.title": ("given", NOTHING),
     "runs.provided.fingerprint": ("abc", {"run:provided"}),
-    "runs.pointwise.kind": ("provided", {"noise_report", "run:pointwise", "run:pointwise@train"} | LISTWISE),
+    "runs.pointwise.kind": (
+        "tests.unit.core.test_flow:Given",
+        {"noise_report", "run:pointwise", "run:pointwise@train"} | LISTWISE,
+    ),
     "runs.pointwise.title": ("BERT", NOTHING),
     "runs.pointwise.of": ("provided", {"noise_report", "run:pointwise", "run:pointwise@train"} | LISTWISE),
     "runs.drbert.kind": ("search", {"run:drbert", "run:fused"}),
@@ -158,7 +161,6 @@ CHANGES: dict[str, tuple[str, set[str]]] = {
     "noise.threshold": ("0.5", {"noise_report"} | LISTWISE),
     "noise.margin": ("1", {"noise_report"} | LISTWISE),
     "noise.relabel": ("0.99", {"noise_report"} | LISTWISE),
-    "noise.run": ("provided", {"noise_report"} | LISTWISE),
     "pointwise.layer_decay": ("0.9", MODELS),
     "pointwise.seed": ("14", MODELS),
     "listwise.seed": ("14", LISTWISE),
@@ -281,10 +283,16 @@ def test_a_setting_changes_exactly_the_results_that_depend_on_it(key: str) -> No
 
 def test_every_section_and_every_setting_of_a_stage_is_in_the_table() -> None:
     assert {key.split(".")[0] for key in CHANGES} == set(PipelineConfig.model_fields)
-    # Any other model of the run `pointwise` would make a cycle with the noise filter, and no run of the preset can be a
-    # teacher of the pointwise phase.
-    apart = {"runs.pointwise.model", "pointwise.teacher"}
+    # Any other model of the run `pointwise` would make a cycle with the noise filter, and no other run of the preset
+    # has scores for the noise filter, or can be a teacher of the pointwise phase.
+    apart = {"runs.pointwise.model", "pointwise.teacher", "noise.run"}
     assert {key for key, _ in flatten(build("demo").model_dump())} - apart <= set(CHANGES)
+
+
+def test_the_run_that_the_noise_filter_reads_is_in_the_key_of_what_it_filters() -> None:
+    large = "runs.large={kind: file, paths: large.parquet}"
+    own, other = build("demo", assignments=[large]), build("demo", assignments=[large, "noise.run=large"])
+    assert changed(own, other) == {"noise_report"} | LISTWISE
 
 
 def test_a_teacher_of_the_pointwise_phase_is_in_the_key_of_its_student() -> None:
@@ -425,6 +433,18 @@ def test_candidates_come_from_a_run_that_has_training_queries() -> None:
     by_length = "runs.longest={kind: 'tests.unit.core.test_flow:Reordered', of: bm25}"
     with pytest.raises(ConfigError, match=r"candidates.first_stage=longest cannot be used: this run is no first stage"):
         build("demo", assignments=[by_length, "candidates.first_stage=longest"])
+
+
+class Given(RunKind):
+    """A kind of first stage without settings, whose scores may be logits."""
+
+    Settings = RunSettings
+
+    def is_first_stage(self, settings: RunSettings, config: PipelineConfig) -> bool:
+        return True
+
+    def inputs(self, settings: RunSettings, config: PipelineConfig) -> tuple[str, ...]:
+        return ("corpus",)
 
 
 class Reordered(RunKind):

@@ -159,6 +159,23 @@ def test_a_misspelt_key_suggests_the_right_one(written: str, meant: str, file: P
     assert complaint(file=file) == expected
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_new_kind_keeps_the_settings_that_come_with_it_whatever_their_order(order: int, file: Path) -> None:
+    settings = {"kind": "rrf", "k": 30, "of": ["drbert", "candidates"]}
+    written = dict(list(settings.items())[::order])
+    file.write_text(yaml.safe_dump({"runs": {"fused": written}}, sort_keys=False))
+
+    by_set = build("demo", assignments=[f"runs.fused.{key}={value}" for key, value in written.items()])
+
+    assert build("demo", str(file)) == by_set
+    assert by_set.runs["fused"].model_dump(exclude={"title", "depth"}) == {**settings, "of": ("drbert", "candidates")}
+
+
+def test_a_run_of_a_file_can_be_removed_on_the_command_line(file: Path) -> None:
+    file.write_text("runs: {fused: {depth: 3, kind: rrf, of: [drbert, candidates]}}")
+    assert "fused" not in build("demo", str(file), ["runs.fused="]).runs
+
+
 @pytest.mark.parametrize(
     ("assignment", "fix"),
     [

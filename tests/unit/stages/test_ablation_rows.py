@@ -8,7 +8,7 @@ from rayrank.core.artifacts import Store
 from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import apply, build
 from rayrank.core.presets import PRESETS
-from rayrank.jobs.ablate import run
+from rayrank.jobs.ablate import changes_of, run
 from rayrank.stages.ablation import (
     RowSpec,
     configured,
@@ -27,6 +27,36 @@ def names(preset: str) -> list[str]:
 def test_the_paper_preset_has_all_rows_of_the_papers_table_and_one_with_bm25_scores() -> None:
     parts = ["pre-training", "pointwise", "query type", "noise reduction", "listwise", "STRM"]
     assert names("paper") == ["BM25", "+ BERT", "DR-BERT", *(f"- {part}" for part in parts), "+ BM25 score"]
+
+
+def test_a_row_has_the_grammar_of_set() -> None:
+    row = "late: listwise.negative_ranks=[1,10] runs.drbert.title='two words' encoder.layers= listwise.lr=1e-4"
+
+    name, changes = changes_of(row)
+
+    assert name == "late"
+    assignments = [
+        "listwise.negative_ranks=[1,10]",
+        "runs.drbert.title=two words",
+        "encoder.layers=",
+        "listwise.lr=1e-4",
+    ]
+    assert apply(PRESETS["demo"]().model_dump(), changes) == build("demo", assignments=assignments)
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ("strm.first_layer=2", "write --row 'NAME: KEY=VALUE ...'"),
+        (": strm.first_layer=2", "write --row 'NAME: KEY=VALUE ...'"),
+        ("late:", "write --row 'NAME: KEY=VALUE ...'"),
+        ("late: runs.drbert.title='two", "no closing quotation; close the quote"),
+        ("late: strm.first_layer", r"--row 'late' strm.first_layer has no value: write --row 'late' .*=VALUE"),
+    ],
+)
+def test_a_row_that_cannot_be_read_says_what_to_write(row: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        changes_of(row)
 
 
 def test_a_row_that_equals_another_row_is_left_out() -> None:
@@ -94,7 +124,9 @@ def test_an_additional_run_in_the_configuration_is_an_additional_row() -> None:
 
 
 def test_runs_without_a_trained_model_have_no_ablation() -> None:
-    config = apply(PRESETS["monobert"]().model_dump(), {"runs.fused": None, "runs.pointwise.kind": "provided"})
+    config = apply(
+        PRESETS["monobert"]().model_dump(), {"runs.fused": None, "runs.pointwise": {"kind": "file", "paths": "x"}}
+    )
     with pytest.raises(ConfigError, match="has no run of kind rerank"):
         table_one(config)
 

@@ -160,6 +160,7 @@ def test_a_teacher_without_scores_of_training_queries_is_an_error(inputs: Inputs
             "candidates.first_stage=provided cannot be used with listwise.negative_ranks: this run has no scores",
         ),
         (["listwise.negative_ranks=[5, 1]"], "the first rank is at least 1, and the last is not before it"),
+        (["noise.run=provided"], "noise.run=provided cannot be used: this run has no scores; name another run"),
         (["listwise.teacher=provided"], "listwise.teacher=provided cannot be used: this run has no scores"),
         (
             ["runs.both={kind: interpolate, of: [pointwise, bm25]}", "listwise.teacher=both"],
