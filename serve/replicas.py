@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import ray
 from starlette.types import Message, Scope
 
+from rayrank.cluster.gpus import hide_without_reservation
 from rayrank.core.errors import RayrankError
 from rayrank.serve.config import SearchConfig, ServeConfig
 from rayrank.serve.draining import Gate
@@ -32,12 +33,14 @@ class Ranker:
     """A replica of the model. Its user_config names the exported folder, and Serve can change it without a restart."""
 
     def __init__(self) -> None:
+        hide_without_reservation()
         self._model: ServedModel | None = None
         self._load_error: str | None = None
 
     async def reconfigure(self, settings: dict[str, Any]) -> None:
         """Replace the current model by the one that the settings name, once it is loaded, or keep it if that fails."""
-        config = ServeConfig.model_validate(settings)
+        # Only `rayrank promote --back` reads `previous`: a change of it must not load the model anew.
+        config = ServeConfig.model_validate({**settings, "previous": ""})
         # Serve also calls this when only the rank of the replica has changed.
         if self._model is not None and config == self._model.config:
             self._load_error = None
@@ -112,6 +115,7 @@ class Search:
     """A replica of the first stage."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
+        hide_without_reservation()
         from rayrank.serve.search import RunSearch
 
         config = SearchConfig.model_validate(settings)

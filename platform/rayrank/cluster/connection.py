@@ -9,6 +9,7 @@ import socket
 from typing import Any
 
 from rayrank.cluster.fork_server import runtime_env, start_early
+from rayrank.cluster.gpus import hidden_without_reservation
 from rayrank.core.errors import ConfigError
 from rayrank.core.progress import say
 from rayrank.core.resources_config import ResourcesConfig
@@ -23,26 +24,31 @@ def start_ray() -> None:
 
     if ray.is_initialized():
         return
-    address = os.environ.get("RAY_ADDRESS")
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING, "runtime_env": runtime_env()}
-    if address:
-        _join(address, options)
-    else:
+    if not os.environ.get("RAY_ADDRESS"):
         say("starting Ray on this machine")
         start_early()
-        try:
-            start_here(include_dashboard=False, **options)
-        except Exception as error:  # Ray raises a bare Exception if its processes do not start in time
-            reason = str(error).strip().split("\n")[0].rstrip(".")
-            raise ConfigError(
-                f"Ray cannot be started on this machine: {reason}; try again when the machine is less busy, or name a "
-                f"running cluster in RAY_ADDRESS."
-            ) from error
+    environment = hidden_without_reservation(runtime_env())
+    connect(dashboard=False, log_to_driver=False, logging_level=logging.WARNING, runtime_env=environment)
     ray.data.DataContext.get_current().enable_progress_bars = False
     for name in ("ray", "ray.data", "ray.serve", "ray.train", "ray.tune"):
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
+
+
+def connect(*, dashboard: bool | None = None, **options: Any) -> None:
+    """Join the cluster that RAY_ADDRESS names, or start Ray on this machine; `dashboard` is for a Ray started here."""
+    if address := os.environ.get("RAY_ADDRESS"):
+        _join(address, options)
+        return
+    try:
+        start_here(include_dashboard=dashboard, **options)
+    except Exception as error:  # Ray raises a bare Exception if its processes do not start in time
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise ConfigError(
+            f"Ray cannot be started on this machine: {reason}; try again when the machine is less busy, or name a "
+            f"running cluster in RAY_ADDRESS."
+        ) from error
 
 
 def start_here(**options: Any) -> None:
