@@ -29,6 +29,9 @@ from rayrank.serve.protocols.route import refusal
 PERIOD_S = 0.25
 """Seconds between two checks for the notice."""
 
+NOTICED_S = 4 * PERIOD_S
+"""Seconds in which all ingress replicas read the notice. A shorter wait would count idle ones as having requests."""
+
 LAST_BYTES_S = 0.5
 """Seconds in which the HTTP proxies pass on the last answers."""
 
@@ -84,8 +87,8 @@ class Gate:
 
 def drain(seconds: float) -> int:
     """Have new requests refused, wait up to `seconds` for those in flight, and return the number of those left."""
-    end = time.monotonic() + seconds
-    _forget()
+    end = time.monotonic() + max(seconds, NOTICED_S)
+    forget()
     _internal_kv_put(NOTICE, str(time.time() + seconds + 60).encode(), True)
     while (left := _in_flight()) and time.monotonic() < end:
         time.sleep(0.1)
@@ -99,7 +102,7 @@ def stop(seconds: float) -> int:
         left = drain(seconds)
         serve.shutdown()  # type: ignore[no-untyped-call]
     finally:
-        _forget()
+        forget()
     return left
 
 
@@ -121,6 +124,7 @@ def _in_flight() -> int:
     return sum(reports) + max(0, running - len(reports))
 
 
-def _forget() -> None:
+def forget() -> None:
+    """Remove the notice and the reports, also those of a process that was ended while it stopped a server."""
     for key in [NOTICE, *_internal_kv_list(IN_FLIGHT)]:
         _internal_kv_del(key)

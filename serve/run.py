@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from rayrank.cluster.connection import start_here
+from rayrank.cluster.connection import connect
 from rayrank.core.errors import ConfigError, RayrankError
 from rayrank.core.progress import say
 from rayrank.serve.config import MODEL_NAME, ServeConfig, read
@@ -40,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except RayrankError as error:
         say(f"error: {error}")
         sys.exit(2)
+    except KeyboardInterrupt:  # before a signal stops the server in its own way
+        say("stopped before the server was up")
+        sys.exit(130)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -85,13 +88,15 @@ def _serve(config: ServeConfig, settings: dict[str, Any], host: str, port: int) 
     from ray import serve
 
     from rayrank.serve.app import application
-    from rayrank.serve.draining import stop
+    from rayrank.serve.draining import forget, stop
 
     app = application(settings)
     _join_ray()
     # After ray.init, which sets a handler of SIGTERM itself.
     stopped = Stopped()
     try:
+        # A process that was ended while it stopped a server on this cluster has left its notice.
+        forget()
         serve.start(http_options={"host": host, "port": port})
         serve.run(app)
         stopped.is_up = True
@@ -104,6 +109,9 @@ def _serve(config: ServeConfig, settings: dict[str, Any], host: str, port: int) 
         pass
     except RuntimeError as error:
         if not stopped.event.is_set():
+            with suppress(Exception):  # whatever Serve finds while it ends, the reason of the failure is told
+                # A cluster that was joined would keep the failed application, and refuse the corrected command.
+                serve.shutdown()  # type: ignore[no-untyped-call]
             raise ConfigError(f"{config.model} does not start: {_reason(error)}") from None
     say(f"stopping: no new requests; those in flight have {config.scaling.drain_s:g} s")
     left = stop(config.scaling.drain_s)
@@ -114,21 +122,12 @@ def _serve(config: ServeConfig, settings: dict[str, Any], host: str, port: int) 
 
 def _join_ray() -> None:
     """Start Ray, or join the one that RAY_ADDRESS names if it serves nothing yet."""
-    import ray
     from ray import serve
 
     os.environ.setdefault(*HOOK)
-    address = os.environ.get("RAY_ADDRESS")
-    try:
-        if address:
-            ray.init(address=address, namespace="serve", logging_level=logging.WARNING)
-        else:
-            start_here(namespace="serve", logging_level=logging.WARNING)
-    except (ConnectionError, ValueError) as error:
-        raise ConfigError(
-            f"RAY_ADDRESS={address} cannot be used: {_reason(error).rstrip('.')}; name a running Ray, or unset it."
-        ) from None
+    connect(namespace="serve", logging_level=logging.WARNING)
     if serve.status().applications:
+        address = os.environ.get("RAY_ADDRESS")
         raise ConfigError(f"RAY_ADDRESS={address} serves already: change that endpoint with serve deploy.")
 
 
