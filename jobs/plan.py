@@ -13,6 +13,7 @@ file of judged dev queries in a model's folder: their length decides what a requ
 import argparse
 import os
 import sys
+from math import inf
 
 from rayrank.capacity.planning import HEADROOM, plan, sentences
 from rayrank.capacity.records import read_capacity
@@ -29,8 +30,8 @@ def check(arguments: argparse.Namespace) -> None:
         raise ConfigError("--rps needs --p95-ms and one number of --documents: a plan is for one kind of request.")
     numbers = {"--rps": arguments.rps, "--p95-ms": arguments.p95_ms, "--seconds": arguments.seconds,
                "--words": arguments.words, "--documents": min(arguments.documents or [1])}  # fmt: skip
-    if wrong := next((name for name, value in numbers.items() if value is not None and value <= 0), ""):
-        raise ConfigError(f"{wrong} {numbers[wrong]:g} cannot be used: it must be above 0.")
+    if wrong := next((name for name, value in numbers.items() if value is not None and not 0 < value < inf), ""):
+        raise ConfigError(f"{wrong} {numbers[wrong]:g} cannot be used: it must be a number above 0.")
     if not 0 <= arguments.headroom < 1:
         raise ConfigError(f"--headroom {arguments.headroom:g} cannot be used: it is a share from 0 to below 1.")
     if arguments.measure:

@@ -36,7 +36,6 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
     from rayrank.cluster.connection import start_ray
     from rayrank.cluster.partitions import make_missing
     from rayrank.runs.scoring import actor_pool
-    from rayrank.serve.config import read
     from rayrank.serve.query_ranker import QueryRanker
 
     first_stage = searched(config, store)
@@ -45,10 +44,7 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
     pool = actor_pool(config.resources)
     if arguments.backend == "onnx-int8":
         pool = pool._replace(gpus=0.0)
-    search = {"run": first_stage.url, "depth": first_stage.manifest["config"]["run"]["depth"]}
-    settings = read(
-        {"model": arguments.model, "backend": arguments.backend, "search": search, "resources": {"gpus": pool.gpus}}
-    )
+    settings = settings_of(arguments, first_stage, pool.gpus)
     artifact = Artifact(store.root, "ranked", _key(settings, first_stage, queries))
     items: list[dict[str, Any]] = [
         {"name": f"run/part-{number:05d}.parquet", "queries": queries[start : start + PART_QUERIES]}
@@ -69,6 +65,23 @@ def run(arguments: Arguments, config: PipelineConfig, store: Store) -> dict[str,
         "num_without_results": empty,
         "findings": [f"{arguments.output}: {found}", *sorted(warnings)],
     }
+
+
+def settings_of(arguments: Arguments, first_stage: Artifact, gpus: float) -> "ServeConfig":
+    """Return the settings with which each process ranks."""
+    from rayrank.serve.config import read
+
+    search = {"run": first_stage.url, "depth": first_stage.manifest["config"]["run"]["depth"]}
+    return read(
+        {
+            "model": arguments.model,
+            "backend": arguments.backend,
+            "search": search,
+            "resources": {"gpus": gpus},
+            # A process ranks one query after another: no other query can join a batch that waits for more.
+            "batching": {"wait_ms": 0},
+        }
+    )
 
 
 def searched(config: PipelineConfig, store: Store) -> Artifact:

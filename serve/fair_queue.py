@@ -120,7 +120,8 @@ class FairQueue(Generic[Pair]):
         self._requests = [request for request in self._requests if request.order and request.deadline > now]
 
     def budget(self, now: float, rate: float, tokens_ahead: int) -> float:
-        """Return the tokens to take: more if many requests wait, fewer if a deadline would pass before the end.
+        """Return the tokens to take: more if many requests wait, fewer if a request's deadline would pass before the
+        batch is scored.
 
         `rate` is the scorer's tokens per second, or 0 if unknown; it has `tokens_ahead` to score before this batch.
         """

@@ -49,7 +49,8 @@ class Allowance:
     def take(self, count: int) -> float:
         """Take units and return 0, or return the seconds until they can be taken.
 
-        More units than those of a minute can be taken by a debt, which later ones wait for."""
+        More than a minute's units are granted when a full minute's worth is left; the rest is a debt that later
+        requests wait for."""
         now = time.monotonic()
         self._left = min(self._per_minute, self._left + (now - self._looked_at) * self._per_minute / 60)
         self._looked_at = now
@@ -154,7 +155,8 @@ def _read(file: str) -> dict[str, Key]:
     if not file:
         return {}
     try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
+        # With a byte order mark, which editors on Windows write, the first key would be another one.
+        lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise ConfigError(f"keys_file={file} cannot be read: {reason}; name a file of keys.") from None

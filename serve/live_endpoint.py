@@ -74,16 +74,16 @@ class Endpoint:
 
     def _send(self, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._url + path, data, self._headers)
         for attempt in range(ATTEMPTS):
             try:
+                request = urllib.request.Request(self._url + path, data, self._headers)
                 with urllib.request.urlopen(request, timeout=60) as answer:
                     return json.load(answer)
             except urllib.error.HTTPError as error:
                 if error.code not in (429, 503) or attempt == ATTEMPTS - 1:
                     detail = error.read(300).decode(errors="replace")
                     raise self._unusable(f"it answers {error.code}, {detail}") from None
-                time.sleep(min(float(error.headers.get("Retry-After") or 1), LONGEST_WAIT_S))
+                time.sleep(min(_seconds(error.headers.get("Retry-After", "")), LONGEST_WAIT_S))
             except (OSError, ValueError, http.client.HTTPException) as error:
                 raise self._unusable(" ".join(str(getattr(error, "reason", error)).split())) from None
         raise AssertionError
@@ -92,3 +92,8 @@ class Endpoint:
         return ConfigError(
             f"--endpoint {self._url} cannot be used for the comparison: {reason}; name the live endpoint, or --force."
         )
+
+
+def _seconds(retry_after: str) -> float:
+    """Return the wait of a Retry-After header; a second without one, or if a proxy sends a date."""
+    return float(retry_after) if retry_after.isdecimal() else 1.0

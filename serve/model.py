@@ -36,6 +36,9 @@ scorer then groups pairs of similar length, which reduces padding; a GPU packs p
 MAX_EXPLANATIONS = 8
 """Explanations that a replica accepts at once. Each takes seconds and counts as an ongoing request."""
 
+EXPLANATIONS_S = 8.0
+"""Seconds after which a client is to ask again for an explanation that was not accepted."""
+
 REPLY_MARGIN_S = 0.02
 """Seconds before a deadline at which scoring ends, so that the answer reaches the client in time."""
 
@@ -79,7 +82,7 @@ class ServedModel:
     async def explain(self, query: str, passage: str, query_type: str | None) -> dict[str, Any]:
         """Return why a passage got its score; raises Overloaded."""
         if self._num_explaining >= MAX_EXPLANATIONS:
-            raise Overloaded(MAX_EXPLANATIONS)
+            raise Overloaded(EXPLANATIONS_S)
         work = asyncio.get_running_loop().run_in_executor
         self._num_explaining += 1
         try:

@@ -19,7 +19,7 @@ class Ranking(NamedTuple):
 
 
 def rank(ask: Ask, logits: Sequence[float | None], weight: float, fusion: Fusion | None) -> Ranking:
-    """Rank the scored passages of a request, by fused scores if it brings all features of the model's fusion.
+    """Rank the scored passages by fused scores if, for each feature of the fusion, at least one passage has a value.
 
     Otherwise, and if the request has a weight for its first-stage scores, passages are ranked as without a fusion.
     """

@@ -138,7 +138,7 @@ class Piece:
     special: bool
     start: int | None = None
     """None for a special piece, which covers no characters."""
-    stop: int | None = None
+    end: int | None = None
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class Backend(Protocol):
     """A model as the HTTP routes see it: a Ray Serve handle, or a model in the same process."""
 
     name: str
-    """The name of the model, as far as the last answer told it."""
+    """The model's name in its last answer; before the first answer, the name in the settings."""
 
     async def rerank(self, ask: Ask) -> Answer:
         """Return the scores and the order of the passages; raises Overloaded or Unready."""

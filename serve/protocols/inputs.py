@@ -1,6 +1,5 @@
 """What text-embeddings-inference offers under `inputs`: POST /predict, which scores pairs, and POST /tokenize."""
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Response
@@ -11,6 +10,7 @@ from rayrank.serve.protocols.problems import Problem, TeiError
 from rayrank.serve.protocols.route import BODY_STATUSES, Serving, documented, guarded
 from rayrank.serve.protocols.tei import warning_headers
 from rayrank.serve.protocols.wire import ModelField, Texts
+from rayrank.serve.records import Piece
 
 LABEL = "LABEL_0"
 """The name of a re-ranker's only class at text-embeddings-inference."""
@@ -99,4 +99,8 @@ async def tokenize(request: TokenizeRequest, service: Serving) -> list[list[Toke
         message = f"inputs: {length} characters are too many; send at most {MAX_CHARACTERS} per request."
         raise Problem("too_many", message, "inputs")
     found = await service.backend(request.model).tokenise(texts, request.add_special_tokens)
-    return [[Token(**asdict(piece)) for piece in pieces] for pieces in found]
+    return [[_token(piece) for piece in pieces] for pieces in found]
+
+
+def _token(piece: Piece) -> Token:
+    return Token(id=piece.id, text=piece.text, special=piece.special, start=piece.start, stop=piece.end)

@@ -9,7 +9,8 @@ from rayrank.core.errors import ConfigError
 HEADROOM = 0.3
 """The share of a replica's capacity that a plan leaves unused, for peaks and for the loss of a replica."""
 FEWEST_SHARE = 0.5
-"""Requests may have down to this share of the fewest measured documents: they cost less, so the plan is too large."""
+"""A plan may be for fewer documents than were measured, down to this share of the fewest. Such requests cost less, so
+the plan has more replicas than needed."""
 
 
 @dataclass(frozen=True)

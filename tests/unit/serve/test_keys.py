@@ -43,6 +43,13 @@ def test_keys_come_from_the_file_the_environment_and_the_process_that_built_the_
     assert not name_of(ApiKeys(read({"model": "m"}), {}), b"one")
 
 
+def test_the_first_key_of_a_file_with_a_byte_order_mark_is_known(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("one # search team\ntwo\n", encoding="utf-8-sig")
+    found = api_keys(tmp_path / "keys")
+    assert name_of(found, b"one") == "search team"
+    assert name_of(found, b"two")
+
+
 def test_clients_send_the_first_key_of_the_environment_without_its_limits_and_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

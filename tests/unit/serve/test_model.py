@@ -27,7 +27,7 @@ from rayrank.scores.precision import Level, PrecisionTable
 from rayrank.serve import model as served_model
 from rayrank.serve.batching import Batcher
 from rayrank.serve.config import read
-from rayrank.serve.model import MAX_EXPLANATIONS, ServedModel
+from rayrank.serve.model import EXPLANATIONS_S, MAX_EXPLANATIONS, ServedModel
 from rayrank.serve.order import ranked
 from rayrank.serve.piece_cache import ENTRY_OVERHEAD, PieceCache
 from rayrank.serve.records import Answer, Ask, Overloaded
@@ -277,6 +277,8 @@ def test_too_many_concurrent_explanations_are_refused(shared: ServedModel) -> No
 
     found = asyncio.run(explain_all())
     assert [isinstance(each, Overloaded) for each in found] == [False] * MAX_EXPLANATIONS + [True] * 2
+    assert isinstance(refused := found[-1], Overloaded)
+    assert refused.retry_after == EXPLANATIONS_S
 
 
 def test_the_order_interpolates_logits_and_first_stage_scores() -> None:
