@@ -54,7 +54,7 @@ MODEL_SETTINGS: dict[str, Any] = {
     "resources": {"cpus", "gpus"},
 }
 """Settings that a replica of the model uses, or needs to validate these: torch-fp8 is refused without GPUs. A change of
-any of them loads the model anew."""
+any but `previous`, which `rayrank promote --back` reads there, loads the model anew."""
 
 
 def build(arguments: dict[str, Any]) -> serve.Application:

@@ -108,6 +108,8 @@ def test_equal_settings_load_nothing_and_a_model_that_cannot_be_loaded_leaves_th
         model = ranker.model
         await ranker.reconfigure({"model": str(folders[0]), "name": "old"})
         assert ranker.model is model
+        await ranker.reconfigure({"model": str(folders[0]), "name": "old", "previous": str(folders[1])})
+        assert ranker.model is model
 
         await ranker.reconfigure({"model": str(tmp_path), "name": "new"})
         assert ranker.model is model
