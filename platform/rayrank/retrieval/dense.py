@@ -1,6 +1,7 @@
 """Dense search: the passages whose vectors have the largest dot products with a query's vector."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -97,11 +98,16 @@ class VectorIndex:
 
     def query_vectors(self, query_ids: pa.Array) -> Vectors:
         """Return the stored vectors of some of the dataset's queries."""
+        known, vectors = self._queries
+        chosen: Vectors = vectors[pc.index_in(query_ids, value_set=known).to_numpy()]
+        return chosen
+
+    @cached_property
+    def _queries(self) -> tuple[pa.Array, Vectors]:
+        """The ids and vectors of all queries, kept because each partition of the queries needs some of them."""
         found = [read_vectors(self._artifact, name) for name in self._artifact.names("queries")]
         known = pa.chunked_array([chunk for ids, _ in found for chunk in ids.chunks], pa.string())
-        rows = pc.index_in(query_ids, value_set=known.combine_chunks()).to_numpy()
-        chosen: Vectors = np.concatenate([vectors for _, vectors in found])[rows]
-        return chosen
+        return known.combine_chunks(), np.concatenate([vectors for _, vectors in found])
 
     def candidates(self, query_ids: pa.Array, queries: Vectors, depth: int) -> pa.Table:
         """Return the passages with the largest dot products with each query's vector, best first."""

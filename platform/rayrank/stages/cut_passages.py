@@ -12,12 +12,14 @@ from rayrank.core.config import InputConfig, PipelineConfig
 from rayrank.core.input_config import PIECES_OF_A_TYPE
 from rayrank.core.records import SPLIT_PRIORITY
 from rayrank.data.pair_set import relevant
-from rayrank.data.passage_texts import passage_texts
 from rayrank.text.aligned_words import ALL_PIECES
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 
 NOTICEABLE = 0.005
 """The smallest share of unread text that is worth a sentence."""
+
+TEXTS_AT_ONCE = 8192
+"""Passages whose texts are read and tokenised at a time."""
 
 
 class Cut(NamedTuple):
@@ -85,9 +87,18 @@ def _lengths(corpus: Artifact, passage_ids: pa.Array, stored: int) -> NDArray[np
             lengths[rows.drop_null().to_numpy()] = pc.list_value_length(batch["piece_ids"]).to_numpy()[known]
     longest = np.flatnonzero(lengths >= stored)
     if len(longest):
-        texts = passage_texts(corpus, distinct.take(longest).to_pylist())
-        encode = PieceEncoder(load_tokenizer(corpus.local("tokenizer")).backend_tokenizer.to_str(), ALL_PIECES)
-        for row, passage_id in zip(longest, distinct.take(longest).to_pylist(), strict=True):
-            lengths[row] = len(encode([texts[passage_id]])[0])
+        lengths[longest] = _whole_lengths(corpus, distinct.take(longest))
     found: NDArray[np.int64] = lengths[pc.index_in(passage_ids, value_set=distinct).to_numpy()]
     return found
+
+
+def _whole_lengths(corpus: Artifact, passage_ids: pa.Array) -> NDArray[np.int64]:
+    """Return the number of pieces of the whole texts of passages; the texts of one batch are in memory at a time."""
+    encode = PieceEncoder(load_tokenizer(corpus.local("tokenizer")).backend_tokenizer.to_str(), ALL_PIECES)
+    lengths = np.zeros(len(passage_ids), np.int64)
+    for name in corpus.manifest["shards"]:
+        for batch in corpus.batches(name, ["passage_id", "text"], TEXTS_AT_ONCE):
+            rows = pc.index_in(batch["passage_id"], value_set=passage_ids)
+            texts = batch["text"].filter(pc.is_valid(rows)).to_pylist()
+            lengths[rows.drop_null().to_numpy()] = pc.list_value_length(encode(texts)).to_numpy()
+    return lengths

@@ -10,6 +10,7 @@ from rayrank.core.artifacts import Artifact
 from rayrank.core.errors import ConfigError
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 from rayrank.text.ragged import Ragged
+from rayrank.text.stored_passages import stored_passages
 from rayrank.text.template import Template
 
 if TYPE_CHECKING:
@@ -71,8 +72,7 @@ class SentenceInputs(NamedTuple):
     def read(self, corpus: Artifact) -> Ragged:
         """Return the ids of all passages of a corpus."""
         if self.encode is None:
-            columns = [corpus.read_table(name, [self.column]) for name in corpus.manifest["shards"]]
-            return self.pieces(pa.concat_tables(columns))
+            return stored_passages(corpus).pieces
         parts = [self.pieces(corpus.read_table(name, [self.column])) for name in corpus.manifest["shards"]]
         values = np.concatenate([part.flat() for part in parts])
         lengths = np.concatenate([part.lengths() for part in parts])

@@ -1,6 +1,7 @@
 """Sentence encoders: pooling, what an encoder's folder says, and equality with sentence-transformers."""
 
 import json
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
+from rayrank.core import copies
+from rayrank.core.artifacts import MANIFEST, Artifact
 from rayrank.core.config import MINILM, DenseConfig
 from rayrank.core.errors import ConfigError
 from rayrank.models.batches import PaddedBatch, PairTexts, pack
@@ -131,6 +134,23 @@ def test_an_encoder_that_cannot_be_reached_is_not_pooled_by_a_guess(monkeypatch:
         sentence_settings(DenseConfig(encoder="no/such-encoder"))
     said = DenseConfig(encoder="no/such-encoder", pooling="cls", normalize=False, query_prefix="", passage_prefix="p: ")
     assert sentence_settings(said) == ("cls", False, "", "p: ")
+
+
+def test_passages_whose_ids_the_corpus_has_are_mapped_from_the_disk_of_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(copies, "_held", {})
+    corpus, tables = Artifact(str(tmp_path / "storage"), "corpus", "key"), [_pieces(TEXTS[:3]), _pieces(TEXTS[3:])]
+    names = [f"part-{number}.parquet" for number in range(len(tables))]
+    for name, table in zip(names, tables, strict=True):
+        corpus.write_table(name, table.append_column("passage_id", table["text"].cast(pa.string())))
+    corpus.write_json(MANIFEST, {"shards": names})
+    monkeypatch.setattr(Artifact, "read_table", lambda *_: pytest.fail("a table is in the memory of each process"))
+
+    found = _inputs().read(corpus)
+
+    assert [ids.tolist() for ids in found] == _pieces(TEXTS)["piece_ids"].to_pylist()
 
 
 def test_a_prefix_that_leaves_no_room_for_a_text_is_refused() -> None:

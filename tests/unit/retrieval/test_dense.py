@@ -1,10 +1,14 @@
 """Exact dense search."""
 
+from pathlib import Path
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from rayrank.core.artifacts import MANIFEST, Artifact
 from rayrank.retrieval import dense
-from rayrank.retrieval.dense import exact_search
+from rayrank.retrieval.dense import VectorIndex, exact_search
 
 
 def _vectors(count: int, seed: int, size: int = 24) -> np.ndarray:
@@ -38,3 +42,25 @@ def test_a_corpus_smaller_than_the_depth_returns_all_of_it() -> None:
     found = exact_search(_vectors(2, 1), [_vectors(3, 2)], 10, "cpu")
     assert found.rows.shape == (2, 3)
     assert sorted(found.rows[0]) == [0, 1, 2]
+
+
+def test_the_vectors_of_the_queries_are_read_once_for_all_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact, vectors = Artifact(str(tmp_path), "embeddings", "key"), _vectors(6, 1)
+    for part in range(3):
+        column = pa.FixedSizeListArray.from_arrays(vectors[2 * part : 2 * part + 2].ravel(), vectors.shape[1])
+        ids = pa.array([f"q{2 * part}", f"q{2 * part + 1}"])
+        artifact.write_table(f"queries/part-{part}.parquet", pa.table({"id": ids, "vector": column}))
+    artifact.write_json(MANIFEST, {"shards": []})
+    read: list[str] = []
+    monkeypatch.setattr(dense, "read_vectors", lambda *args, read_vectors=dense.read_vectors: (
+        read.append(args[1]) or read_vectors(*args)
+    ))  # fmt: skip
+    index = VectorIndex(artifact)
+
+    for rows in ([5, 0], [3], [2, 2]):
+        found = index.query_vectors(pa.array([f"q{row}" for row in rows]))
+        assert (found == vectors[rows]).all()
+
+    assert len(read) == len(set(read)) == 3

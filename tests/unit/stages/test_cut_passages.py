@@ -1,13 +1,15 @@
 """The summary says how much of the relevant passages does not fit into the input."""
 
 import time
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 
-from rayrank.core.artifacts import Store
+from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import MINILM, InputConfig, PipelineConfig, TextConfig
 from rayrank.core.records import JUDGMENTS, PASSAGES, QUERIES
+from rayrank.stages import cut_passages as stage
 from rayrank.stages.cut_passages import Cut, cut_passages, finding
 from rayrank.text.pieces import PieceEncoder, load_tokenizer, save_tokenizer
 
@@ -53,6 +55,25 @@ def test_relevant_pairs_are_counted_with_the_pieces_that_the_corpus_does_not_sto
 
     # Beside [CLS], three pieces of the query and two separators, 26 pieces of a passage fit.
     assert found == {"train": Cut(3, 2, 5 + 30 + 100, 4 + 74), "dev": Cut(1, 0, 5, 0)}
+
+
+@pytest.mark.parametrize("texts_at_once", [1, 3])
+def test_the_texts_of_a_batch_are_tokenised_at_a_time(
+    store: Store, texts_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, read = cut_passages(configured(32), store), []
+
+    def batches(self: Artifact, name: str, columns: list[str], rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
+        for batch in whole(self, name, columns, rows):
+            read.append((columns, len(batch)))
+            yield batch
+
+    whole = Artifact.batches
+    monkeypatch.setattr(Artifact, "batches", batches)
+    monkeypatch.setattr(stage, "TEXTS_AT_ONCE", texts_at_once)
+
+    assert cut_passages(configured(32), store) == before
+    assert max(count for columns, count in read if "text" in columns) == texts_at_once
 
 
 def test_a_type_takes_its_room(store: Store) -> None:
