@@ -14,7 +14,7 @@ from rayrank.measure.metrics import MRR_10, Measure
 from rayrank.text.ragged import Ragged
 from rayrank.training.data import Inputs, Split, TrainingData
 from rayrank.training.phases import fine_tuning
-from rayrank.training.phases.fine_tuning import dev_metric
+from rayrank.training.phases.fine_tuning import dev_metric, first_stage_scores
 from rayrank.training.phases.listwise import Listwise
 from rayrank.training.phases.pointwise import Pointwise
 
@@ -68,3 +68,11 @@ def test_both_phases_select_weights_by_the_measure_they_are_given(
     assert found[0] == pytest.approx(np.mean([1 / rank for rank in ranks]))
     assert found[1] == pytest.approx(np.mean([1 / math.log2(rank + 1) if rank <= 5 else 0.0 for rank in ranks]))
     assert found[2] == pytest.approx(np.mean([rank == 1 for rank in ranks]))
+
+
+def test_the_first_stage_keeps_its_order_after_any_number_of_pairs(data: TrainingData) -> None:
+    scored = first_stage_scores(np.array([7, 7, 7, 2, 9, 9]), np.array([5, 1, 3, 1, 8, 0]))
+    assert scored.tolist() == [-1, -2, -3, -1, -1, -2]
+    assert scored.dtype == np.float32
+    # q0's candidates are stored as p0, p1, p2 and q1's as p1, p2: only the first one has the highest grade first.
+    assert dev_metric(data, data.splits["dev"], first_stage_scores, Measure("MRR@10", 3)) == 0.5

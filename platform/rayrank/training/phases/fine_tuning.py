@@ -15,6 +15,7 @@ from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig, TrainingConfig
 from rayrank.core.errors import DatasetError
 from rayrank.core.records import CANDIDATES
+from rayrank.data.rows import ranks_within_query
 from rayrank.measure.metrics import MRR_10, Measure
 from rayrank.models.batches import PackedBatch, PaddedBatch, PairTexts
 from rayrank.models.encoder import Encoder, load_encoder
@@ -121,12 +122,13 @@ class FineTuning:
 
     def facts(self) -> dict[str, Any]:
         dev = self.inputs.data.splits["dev"]
-
-        def first_stage_scores(queries: Rows, passages: Rows) -> NDArray[np.float32]:
-            # The candidates of all queries one after another, each query's best first.
-            return -np.arange(len(queries), dtype=np.float32)
-
         return {"first_stage_dev": dev_metric(self.inputs.data, dev, first_stage_scores, self._measure)}
+
+
+def first_stage_scores(queries: Rows, passages: Rows) -> NDArray[np.float32]:
+    """Return scores that keep the order of the candidates, which are each query's best first."""
+    # Counted within each query: dev may have more pairs than the 16.7 million whole numbers that float32 tells apart.
+    return -ranks_within_query(queries).astype(np.float32)
 
 
 def dev_metric(data: TrainingData, split: Split, scorer: PairScores, measure: Measure) -> float:
