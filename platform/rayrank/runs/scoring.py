@@ -23,7 +23,7 @@ from rayrank.core.records import CANDIDATES
 from rayrank.core.run_kinds import RunInMaking
 from rayrank.data.ids import PairLookup
 from rayrank.data.rows import by_query
-from rayrank.models.inference.prepare import compile_for_scoring, to_bfloat16
+from rayrank.models.inference.prepare import compile_for_scoring, prepare_device, to_bfloat16
 from rayrank.models.inference.scorer import Scorer
 from rayrank.models.inference.sdnet_scorer import SdnetScorer
 from rayrank.models.inference.word_vectors import WordVectors
@@ -80,11 +80,7 @@ class PairScorer(PartitionWorker):
         self._artifact, self._candidates = artifact, candidates
         # Cached, because the slices of a file come one after another.
         self._file = lru_cache(maxsize=1)(self._read)
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        if device.type == "cpu":
-            torch.set_num_threads(threads)
-        else:
-            torch.cuda.set_per_process_memory_fraction(config.resources.train_gpus or 1.0)
+        device = prepare_device(threads, config.resources)
         inputs, self._scorer = load_scorer(model, config, store, device)
         self._rows, self._windows = PairLookup(inputs.data.query_ids, inputs.data.passage_ids), inputs.windows
         # Only the layers of an encoder are compiled, and SDNet encodes each text once.

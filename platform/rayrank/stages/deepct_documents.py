@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from numpy.typing import NDArray
 
 from rayrank.cluster.connection import start_ray
@@ -16,6 +15,7 @@ from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig, StrmConfig
 from rayrank.core.progress import progress
+from rayrank.models.inference.prepare import prepare_device
 from rayrank.models.inference.term_weigher import TermWeigher
 from rayrank.models.saved import load_model
 from rayrank.models.term_weights import TermWeights
@@ -77,11 +77,7 @@ class DocumentWriter(PartitionWorker):
         # Cached, because the slices of a file come one after another.
         self._file = lru_cache(maxsize=1)(self._read)
         self._encoder = PieceEncoder(tokenizer_of(config, store).backend_tokenizer.to_str(), ALL_PIECES)
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        if device.type == "cpu":
-            torch.set_num_threads(threads)
-        else:
-            torch.cuda.set_per_process_memory_fraction(config.resources.train_gpus or 1.0)
+        device = prepare_device(threads, config.resources)
         model = _trained(store.require("train_deepct", config)).to(device)
         if device.type == "cuda" and model.encoder.packs:
             model.encoder.bfloat16()

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from rayrank.cluster.connection import start_ray
 from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.progress import progress
+from rayrank.models.inference.prepare import prepare_device
 from rayrank.models.query_writer import load_passage_queries
 from rayrank.runs.scoring import actor_pool
 from rayrank.training.draws import generator
@@ -79,11 +79,7 @@ class QueryAppender(PartitionWorker):
     def __init__(self, artifact: Artifact, config: PipelineConfig, store: Store, threads: int) -> None:
         self._artifact, self._corpus = artifact, store.require("corpus", config)
         self._seed = config.training.seed
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        if device.type == "cpu":
-            torch.set_num_threads(threads)
-        else:
-            torch.cuda.set_per_process_memory_fraction(config.resources.train_gpus or 1.0)
+        device = prepare_device(threads, config.resources)
         self._write = load_passage_queries(store.require("train_doc2query", config), config.doc2query, device)
         # Cached, because the slices of a shard come one after another.
         self._read = lru_cache(maxsize=1)(lambda shard: self._corpus.read_table(shard, ["passage_id", "text"]))

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from rayrank.cluster.connection import start_ray
 from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
@@ -15,7 +14,7 @@ from rayrank.core.config import PipelineConfig, StrmConfig
 from rayrank.core.progress import progress
 from rayrank.models.batches import PairTexts
 from rayrank.models.inference.embedder import Embedder
-from rayrank.models.inference.prepare import to_bfloat16
+from rayrank.models.inference.prepare import prepare_device, to_bfloat16
 from rayrank.models.saved import load_model
 from rayrank.models.sentence_encoder import SentenceEncoder, load_sentence_encoder, sentence_settings
 from rayrank.retrieval.dense import read_vectors
@@ -75,9 +74,7 @@ class TextEmbedder(PartitionWorker):
             [settings.query_prefix, settings.passage_prefix],
             config.dense.length,
         )
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        if device.type == "cpu":
-            torch.set_num_threads(threads)
+        device = prepare_device(threads, config.resources)
         encoder: Any = _trained(store.require(model, config)) if model else load_sentence_encoder(config.dense)
         self._encoder = encoder.to(device).eval()
         to_bfloat16(self._encoder)

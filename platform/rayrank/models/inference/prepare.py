@@ -4,6 +4,7 @@ from copy import deepcopy
 
 import torch
 
+from rayrank.core.config import ResourcesConfig
 from rayrank.core.errors import ConfigError
 from rayrank.models.inference.fp8 import check_fp8, use_fp8_layers
 from rayrank.models.inference.fused_layers import fuse_layers
@@ -12,6 +13,16 @@ from rayrank.models.reranker import Reranker
 
 FP8_CAPABILITY = (8, 9)
 """Compute capability of the oldest GPUs with fp8 matrix products."""
+
+
+def prepare_device(threads: int, resources: ResourcesConfig) -> torch.device:
+    """Return the device of a worker, limited to the worker's threads, or on a GPU to its share of the memory."""
+    if not torch.cuda.is_available():
+        torch.set_num_threads(threads)
+        return torch.device("cpu")
+    # Without a limit PyTorch's cache would take memory from other processes on the same GPU.
+    torch.cuda.set_per_process_memory_fraction(resources.train_gpus or 1.0)
+    return torch.device("cuda")
 
 
 def to_bfloat16(model: Reranker) -> None:
