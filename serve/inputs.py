@@ -1,9 +1,10 @@
 """Tokenises requests: their texts become the pairs of word pieces that the scorer reads."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -66,10 +67,27 @@ class RequestReader:
         """Tokenise a request in this thread."""
         return self._inputs(ask, *self._pieces.look_up(ask.passages))
 
-    async def spans(self, ask: Ask, parts: Parts, best: list[int | None]) -> dict[int, tuple[int, int]]:
-        """Return the characters of the best windows, for documents that were read in several."""
-        find = partial(self._long.spans, ask.passages, parts, best)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, find)
+    async def spans(
+        self, ask: Ask, parts: Parts, best: Mapping[int, int | None], deadline: float | None
+    ) -> dict[int, tuple[int, int]]:
+        """Return the characters of the best windows of documents, as far as there is time for it before `deadline`.
+
+        `best` has the best part by the position of the document; one that was read in one piece has no window."""
+        chosen = {place: part for place, part in best.items() if part is not None and parts.counts[place] > 1}
+        left = None if deadline is None else deadline - time.monotonic()
+        found: dict[int, tuple[int, int]] = {}
+        if left is not None and left <= 0:
+            return found
+        work, places = asyncio.get_running_loop().run_in_executor, list(chosen)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                for texts in slices([ask.passages[place] for place in chosen]):
+                    here = places[len(found) : len(found) + len(texts)]
+                    windows = [chosen[place] for place in here]
+                    found.update(
+                        zip(here, await work(self._threads, self._long.spans, texts, parts, windows), strict=True)
+                    )
+        return found
 
     async def tokenise(self, texts: Sequence[str], with_special: bool) -> list[list[Piece]]:
         """Return the word pieces of each text, up to the model's maximum length."""

@@ -67,13 +67,10 @@ class LongDocuments:
             np.flatnonzero(rows.lengths() > self._inputs.pieces_read()).tolist(),
         )
 
-    def spans(self, texts: Sequence[str], parts: Parts, best: list[int | None]) -> dict[int, tuple[int, int]]:
-        """Return the characters from the first to after the last of the best window, for documents with several."""
-        chosen = {place: part for place, part in enumerate(best) if part is not None and parts.counts[place] > 1}
-        found = {}
-        for place, encoding in zip(
-            chosen, self.encode.batch_with_offsets([texts[each] for each in chosen]), strict=True
-        ):
-            start, part = parts.starts[chosen[place]], parts.pieces[chosen[place]]
-            found[place] = encoding.offsets[start][0], encoding.offsets[start + len(part) - 1][1]
+    def spans(self, texts: Sequence[str], parts: Parts, windows: Sequence[int]) -> list[tuple[int, int]]:
+        """Return the characters from the first to after the last of one window, a part, of each text."""
+        found = []
+        for encoding, window in zip(self.encode.batch_with_offsets(texts), windows, strict=True):
+            start, size = parts.starts[window], len(parts.pieces[window])
+            found.append((encoding.offsets[start][0], encoding.offsets[start + size - 1][1]))
         return found

@@ -89,7 +89,7 @@ class ServedModel:
             with self._active():
                 start, end = 0, len(passage)
                 if self.reader.in_windows:
-                    answer = await self._rerank(Ask(query, [passage], query_type))
+                    answer = await self._rerank(Ask(query, [passage], query_type, num_windows=1))
                     start, end = answer.windows.get(0, (start, end))
                 part = passage[start:end]
                 found = await work(self._explainer, explain, self._explained, query, part, query_type)
@@ -184,11 +184,11 @@ class ServedModel:
         waited += tokenised - began
         scored = await self._batcher(inputs.pairs, inputs.lengths, deadline, priority, waited)
         best = inputs.parts.best(scored.scores)
-        windows = await self.reader.spans(ask, inputs.parts, best) if self.reader.in_windows else {}
         logits = [None if part is None else scored.scores[part] for part in best]
         probabilities = self._probabilities(logits)
         ranking = rank(ask, logits, self._weight(ask), self._exported.fusion)
         kept, warnings = thresholds.select(ranking.order, logits, probabilities, self._exported.calibration is not None)
+        shown = {place: best[place] for place in kept[: ask.num_windows]}
         return Answer(
             logits=logits,
             probabilities=probabilities,
@@ -200,7 +200,7 @@ class ServedModel:
             query_cut=inputs.query_cut,
             warnings=[*inputs.warnings, *ranking.warnings, *warnings],
             fused=ranking.fused,
-            windows=windows,
+            windows=await self.reader.spans(ask, inputs.parts, shown, deadline),
             query_type=inputs.query_type,
             partial=None in scored.scores,
             model=self.config.name,

@@ -38,6 +38,8 @@ class Ask:
     """The model that the client names; None means the first one."""
     fields: Sequence[Mapping[str, float]] | None = None
     """For each passage the values of named features, such as its age or its price."""
+    num_windows: int = 0
+    """For how many of the best passages the answer says where their best windows are, if there is time for it."""
 
     def seconds_left(self) -> float | None:
         """Return the seconds until the deadline: a millisecond if it has passed, None without a deadline."""
@@ -82,8 +84,8 @@ class Answer:
     """By position: the scores that decided the order, if the model's folder has a fusion and the request its
     features."""
     windows: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """For passages that were read in windows, by position: the first character of the best window, and the one after
-    its last."""
+    """For the best passages that were read in windows, by position: the first character of the best window, and the one
+    after its last."""
     query_type: str | None = None
     partial: bool = False
     model: str = ""

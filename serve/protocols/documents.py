@@ -79,7 +79,7 @@ class DocumentsRequest(FirstStageFields):
             raise Problem("too_many", message, field)
         # On a thread: all fields of a large body take tenths of a second, in which other requests are answered.
         fields = await asyncio.to_thread(self._values) if any(counts) else [{} for _ in counts]
-        return replace(ask, fields=fields)
+        return replace(ask, fields=fields, num_windows=self.top_n or len(counts))
 
     def _values(self) -> list[dict[str, float]]:
         return [{} if isinstance(each, str) else each.values() for each in self.documents]

@@ -91,7 +91,7 @@ async def search(request: SearchRequest, service: Serving) -> SearchAnswer:
         request.first_stage_weight, request.deadline_ms, began,
         min_relevance=request.min_relevance, min_precision=request.min_precision, model=request.model,
         # An empty entry for each passage: the answer then warns of the fields that the model's fusion reads.
-        fields=[{} for _ in hits],
+        fields=[{} for _ in hits], num_windows=request.top_n or len(hits),
     )  # fmt: skip
     answer = await service.rerank(ask)
     results = [

@@ -1,6 +1,8 @@
 """A long document has the score of its best window, in Python and in the endpoint, which says where that window is."""
 
 import asyncio
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from rayrank.core.config import MINILM, InputConfig, QueryTypesConfig, StrmConfi
 from rayrank.models.encoder import Encoder
 from rayrank.models.reranker import Reranker
 from rayrank.serve.config import read
+from rayrank.serve.long_documents import LongDocuments
 from rayrank.serve.model import ServedModel
 from rayrank.serve.records import Answer, Ask
 from rayrank.text.pieces import load_tokenizer
@@ -44,9 +47,11 @@ def expected() -> list[float]:
     return score(bundle(INPUTS.model_copy(update={"long_passages": "cut"})), [QUERY] * 3, windows).tolist()
 
 
-def ask(folder: Path, *passages: str, deadline_ms: float | None = None, **settings: str) -> Answer:
+def ask(
+    folder: Path, *passages: str, deadline_ms: float | None = None, num_windows: int = 9, **settings: str
+) -> Answer:  # fmt: skip
     model = ServedModel(read({"model": str(folder), **settings}))
-    return asyncio.run(model.rerank(Ask(QUERY, passages, deadline_ms=deadline_ms)))
+    return asyncio.run(model.rerank(Ask(QUERY, passages, deadline_ms=deadline_ms, num_windows=num_windows)))
 
 
 def test_a_long_document_has_the_score_of_its_best_window() -> None:
@@ -70,6 +75,42 @@ def test_the_endpoint_says_which_window_won(tmp_path: Path, deadline_ms: float |
     assert set(answer.windows) == {1, 2}
     assert answer.cut == [2]  # six windows reach 38 pieces
     assert not answer.partial
+
+
+@pytest.mark.parametrize("num_windows", [0, 1])
+def test_windows_are_located_for_no_more_of_the_best_documents_than_the_request_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_windows: int
+) -> None:
+    export(str(tmp_path / "model"), bundle())
+    located: list[str] = []
+    spans = LongDocuments.spans
+    monkeypatch.setattr(LongDocuments, "spans", lambda self, texts, *more: (
+        located.extend(texts) or spans(self, texts, *more)
+    ))  # fmt: skip
+
+    answer = ask(tmp_path / "model", LONG, ENDLESS, num_windows=num_windows)
+
+    best = answer.order[:num_windows]
+    assert located == [(LONG, ENDLESS)[place] for place in best]
+    assert list(answer.windows) == best
+
+
+def test_windows_that_are_not_located_before_the_deadline_are_left_out_and_the_scores_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(str(tmp_path / "model"), bundle())
+    may_go = threading.Event()
+    monkeypatch.setattr(LongDocuments, "spans", lambda *given: may_go.wait(5))
+    began = time.monotonic()
+
+    answer = ask(tmp_path / "model", LONG, SHORT, deadline_ms=2_000)
+    may_go.set()
+
+    assert answer.windows == {}
+    assert not answer.partial
+    assert sorted(answer.order) == [0, 1]
+    # Loading the model takes a part of this time.
+    assert time.monotonic() - began < 4.5
 
 
 def test_the_setting_of_the_endpoint_wins_over_that_of_training(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 import ray
 
 from rayrank.cluster.gpus import HIDE, hidden_without_reservation, hide_without_reservation
+from rayrank.serve import replicas
 
 
 @pytest.mark.parametrize(("ids", "seen"), [([], ""), (["1"], "0,1")])
@@ -20,6 +21,13 @@ def test_an_actor_without_a_gpu_hides_them_and_one_with_a_gpu_does_not(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     hide_without_reservation()
     assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
+
+
+def test_a_replica_of_the_model_hides_the_gpus_before_it_loads_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[bool] = []
+    monkeypatch.setattr(replicas, "hide_without_reservation", lambda: called.append(True))
+    replicas.Ranker()
+    assert called
 
 
 def test_a_process_outside_ray_keeps_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
