@@ -72,8 +72,9 @@ def run(
 
 
 def check_student(config: PipelineConfig) -> None:
-    """Raise ConfigError if a configuration has no listwise model to teach, or a teacher already."""
+    """Raise ConfigError if a configuration has no listwise model to teach, no candidates to score, or a teacher."""
     settings: Any = config.runs
+    _check_candidates(config)
     name = full_run(config)
     if settings[name].model not in ("listwise", "soup"):
         raise ConfigError(
@@ -90,6 +91,20 @@ def check_student(config: PipelineConfig) -> None:
         )
 
 
+def _check_candidates(config: PipelineConfig) -> None:
+    """Raise ConfigError if the rows of a query may lie in several files: those of a teacher would, too, and the run of
+    kind `file` that its scores become needs them in one."""
+    first, _, kind = flow.run_named(CANDIDATES, config)
+    if kind.has_scores:
+        return
+    stages = [name for name in config.runs if flow.is_first_stage(name, config)]
+    able = ", ".join(name for name in stages if flow.run_named(name, config)[2].has_scores)
+    raise ConfigError(
+        f"candidates.first_stage={first} cannot be used here: this run has no scores, so the rows of a query may lie in "
+        f"several files, where a teacher's must not; choose one of {able} with --set candidates.first_stage=..."
+    )
+
+
 def teacher(config: PipelineConfig, encoder: str, changes: Changes, seed: int) -> PipelineConfig:
     """Return the configuration of a teacher with another encoder, which keeps all of its layers."""
     own = {"encoder.name": encoder, "text.tokenizer": encoder, "encoder.layers": None, "training.seed": seed}
@@ -101,8 +116,8 @@ def _sharing_candidates(found: PipelineConfig, config: PipelineConfig, store: St
 
     With the same vocabulary, and seed if the first stage is trained, they are the same artifact anyway.
     """
-    name, settings, kind = flow.run_named(CANDIDATES, config)
-    if not kind.has_scores or flow.key(CANDIDATES, found) == flow.key(CANDIDATES, config):
+    name, settings, _ = flow.run_named(CANDIDATES, config)
+    if flow.key(CANDIDATES, found) == flow.key(CANDIDATES, config):
         return found
     run = {
         **_files([store.require(flow.run_node(name, config), config).url]),

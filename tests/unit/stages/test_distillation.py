@@ -202,6 +202,11 @@ def test_the_job_compares_students_with_and_without_teacher_and_counts_what_the_
         (["runs.drbert.model=pointwise"], "only a listwise model learns from a teacher"),
         (["runs.teacher={kind: search}"], r"runs\.teacher exists already"),
         (["listwise.teacher=pointwise"], r"listwise\.teacher=pointwise cannot be used here"),
+        (
+            ["candidates.first_stage=provided"],
+            r"candidates\.first_stage=provided cannot be used here: this run has no scores.* choose one of bm25, .*, "
+            r"trained_hybrid with --set",
+        ),
     ],
 )
 def test_a_configuration_without_a_student_is_one_sentence(settings: list[str], words: str) -> None:
