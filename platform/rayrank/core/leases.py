@@ -137,6 +137,7 @@ class _Lease:
         self._number = 0
         self._has_failed = False
         """Whether the last attempt to create a file failed although no other process was first."""
+        self._is_released = False
         self.lost_to = ""
 
     def take(self, waits: bool) -> None:
@@ -181,6 +182,9 @@ class _Lease:
                 log.exception("the lease of %s could not be renewed", self._artifact.url)
 
     def _rewrite(self) -> None:
+        """Rewrite the lease's file, unless storage stalled for so long that the lease has been released meanwhile."""
+        if self._is_released:
+            return
         name, content = f"{_PREFIX}{self._number}{_SUFFIX}", self._holder.to_bytes()
         if self._artifact.is_local:
             # By way of a draft: on a full disk the file stays as it is, and still names this process.
@@ -188,8 +192,15 @@ class _Lease:
                 stream.write(content)
         else:
             self._artifact.filesystem.pipe_file(self._artifact.path(name), content)
+        if self._is_released:
+            self._remove()
 
     def release(self) -> None:
+        """Give the lease up for good."""
+        self._is_released = True
+        self._remove()
+
+    def _remove(self) -> None:
         """Remove the lease file if it is still this process's."""
         with suppress(OSError):  # another process removed the file, or storage is unreachable and the lease goes stale
             if self._is_own(self._artifact.filesystem.cat_file(self._path(self._number))):
@@ -239,7 +250,7 @@ class _Lease:
                     filesystem.rm_file(self._path(other))
                     continue
                 filesystem.cat_file(self._path(other))
-                self.release()
+                self._remove()
                 return False
         return True
 

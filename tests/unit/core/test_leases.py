@@ -74,6 +74,31 @@ def test_a_lease_is_released_by_an_error(artifact: Artifact) -> None:
         pass
 
 
+@pytest.mark.parametrize(("owner", "step"), [(leases._Lease, "_newest"), (Holder, "to_bytes")])
+def test_a_heartbeat_that_storage_held_up_does_not_bring_a_released_lease_back(
+    owner: type, step: str, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, goes_on, stalled = getattr(owner, step), threading.Event(), []
+
+    def slowly(of: Any) -> Any:
+        found = own(of)
+        if threading.current_thread() is not threading.main_thread():
+            stalled.append(threading.current_thread())
+            goes_on.wait(30)
+        return found
+
+    monkeypatch.setattr(owner, step, slowly)
+    with leased(artifact, "training"):
+        while not stalled:
+            time.sleep(0.01)
+    assert files(artifact) == []
+
+    goes_on.set()
+    stalled[0].join(30)
+
+    assert files(artifact) == []
+
+
 def test_one_thread_at_a_time_holds_a_lease(artifact: Artifact) -> None:
     inside, most = 0, 0
 
