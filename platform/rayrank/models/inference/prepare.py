@@ -1,4 +1,4 @@
-"""Preparing a trained model for scoring on a GPU: bfloat16 or fp8 weights, fused and compiled layers."""
+"""Preparing a worker's device, and a trained model for scoring on a GPU: bfloat16 or fp8, fused and compiled layers."""
 
 from copy import deepcopy
 
