@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 import safetensors.torch
-from pydantic import AfterValidator, Field, ValidationError
-from safetensors import SafetensorError
+from pydantic import AfterValidator, Field
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
@@ -29,7 +28,7 @@ from rayrank.bundle.sequence_classification import (
 from rayrank.core.artifacts import MANIFEST, Artifact
 from rayrank.core.config import Backend, InputConfig, QueryTypesConfig, Section, StrmConfig
 from rayrank.core.copies import temporary_folder
-from rayrank.core.errors import ConfigError, StorageError
+from rayrank.core.errors import ConfigError, RayrankError, StorageError
 from rayrank.core.languages import ENGLISH
 from rayrank.core.metric_names import display_name
 from rayrank.measure.metrics import MRR_10, Measure
@@ -232,20 +231,32 @@ def load(folder: str, backend: Backend = "torch") -> Bundle:
         config = json.loads((path / ENCODER_CONFIG).read_text(encoding="utf-8"))
         weights = safetensors.torch.load((path / WEIGHTS).read_bytes())
         optional = _read_optional(path, backend)
-    except (OSError, ValueError, ValidationError, SafetensorError) as error:
-        reason = str(error).split("\n")[0]
+        with quiet():
+            tokenizer = load_tokenizer(str(path.absolute()))
+        model = _model(settings, config, weights, tokenizer)
+    except RayrankError:
+        raise
+    except Exception as error:  # the parsers of damaged files raise many kinds of errors
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise ConfigError(
             f"{folder} cannot be opened: {reason}; export the model again with this version of rayrank."
         ) from None
-    config.pop("model_type", None)
-    with quiet():
-        tokenizer = load_tokenizer(str(path.absolute()))
-    base = AutoModel.from_config(AutoConfig.for_model(settings.base, **config))  # type: ignore[no-untyped-call]
-    model = Reranker(Encoder(base, word_table(tokenizer), settings.strm), num_outputs=1)
-    model.load_state_dict(from_sequence_classification(weights, settings.base, base.base_model_prefix))
     if backend == "torch-fp8":
         check_fp8(model)
     return Bundle(model.eval(), tokenizer, settings, **optional)
+
+
+def _model(
+    settings: Settings, config: dict[str, Any], weights: dict[str, Tensor], tokenizer: "PreTrainedTokenizerFast"
+) -> Reranker:
+    config.pop("model_type", None)
+    base = AutoModel.from_config(AutoConfig.for_model(settings.base, **config))  # type: ignore[no-untyped-call]
+    model = Reranker(Encoder(base, word_table(tokenizer), settings.strm), num_outputs=1)
+    try:
+        model.load_state_dict(from_sequence_classification(weights, settings.base, base.base_model_prefix))
+    except (KeyError, RuntimeError):
+        raise ValueError(f"{WEIGHTS} has other weights than {ENCODER_CONFIG} and {SETTINGS} describe") from None
+    return model
 
 
 def _check_folder(path: Path, folder: str, backend: Backend) -> None:

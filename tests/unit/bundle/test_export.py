@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save
 from sentence_transformers import CrossEncoder
 from torch import nn
 from transformers import (
@@ -278,6 +279,31 @@ def test_a_folder_that_is_no_export_is_refused(tokenizer: PreTrainedTokenizerFas
     (tmp_path / "model/rayrank.json").write_text('{"format": 1}')
     with pytest.raises(ConfigError, match=r"cannot be opened: .* export the model again"):
         load(str(tmp_path / "model"))
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "reason"),
+    [
+        ("config.json", b"{", "cannot be opened: "),
+        ("config.json", b'{"hidden_size": "many"}', "cannot be opened: "),
+        ("config.json", b'{"num_hidden_layers": 3}', "cannot be opened: model.safetensors has other weights than "),
+        ("model.safetensors", save({"other": torch.zeros(2)}), "cannot be opened: model.safetensors has other weights"),
+        ("model.safetensors", b"damaged", "cannot be opened: "),
+        ("tokenizer.json", b"{", "cannot be loaded: "),
+        ("tokenizer_config.json", b"[]", "cannot be loaded: "),
+        ("rayrank.json", b'{"base": "none", "strm": {}, "input": {}}', "cannot be opened: "),
+    ],
+)
+@pytest.mark.parametrize("strm", [PLAIN, StrmConfig()], ids=["portable", "strm"])
+def test_a_damaged_file_of_a_folder_is_one_sentence_with_the_folder(
+    tokenizer: PreTrainedTokenizerFast, strm: StrmConfig, file: str, content: bytes, reason: str, tmp_path: Path
+) -> None:
+    exported(tiny(tokenizer, strm), tokenizer, tmp_path / "model")
+    (tmp_path / "model" / file).write_bytes(content)
+
+    with pytest.raises(ConfigError) as caught:
+        load(str(tmp_path / "model"))
+    assert f"{tmp_path}/model {reason}" in str(caught.value)
 
 
 def test_a_folder_without_a_format_number_opens_and_a_newer_one_says_what_to_do(
