@@ -100,8 +100,8 @@ def _check_candidates(config: PipelineConfig) -> None:
     stages = [name for name in config.runs if flow.is_first_stage(name, config)]
     able = ", ".join(name for name in stages if flow.run_named(name, config)[2].has_scores)
     raise ConfigError(
-        f"candidates.first_stage={first} cannot be used here: this run has no scores, so the rows of a query may lie in "
-        f"several files, where a teacher's must not; choose one of {able} with --set candidates.first_stage=..."
+        f"candidates.first_stage={first} cannot be used here: this run has no scores, so the rows of a query may lie "
+        f"in several files, where a teacher's must not; choose one of {able} with --set candidates.first_stage=..."
     )
 
 
