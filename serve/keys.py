@@ -22,6 +22,9 @@ LIMIT = re.compile(r"(requests|passages)=([1-9]\d*)")
 NAME = re.compile(r"(?:^|\s)#")
 """What the name of a key begins with."""
 
+MIN_CHARACTERS = 16
+"""Characters of the shortest key in the environment variable, where a comma in a name would begin another key."""
+
 Unit = Literal["requests", "passages"]
 
 Digests = Mapping[str, Mapping[str, Any]]
@@ -148,7 +151,13 @@ def first_key() -> str:
 
 
 def _environment_keys() -> dict[str, Key]:
-    return _keys(os.environ.get(KEYS, "").split(","), f"{KEYS}, key")
+    text = os.environ.get(KEYS)
+    if text is None:
+        return {}
+    found = _keys(text.split(","), f"{KEYS}, key", MIN_CHARACTERS)
+    if not found:
+        raise ConfigError(f"{KEYS} is set but has no keys: write some, separated by commas, or unset it.")
+    return found
 
 
 def _read(file: str) -> dict[str, Key]:
@@ -163,7 +172,7 @@ def _read(file: str) -> dict[str, Key]:
     return _keys(lines, f"keys_file={file}, line")
 
 
-def _keys(lines: Sequence[str], source: str) -> dict[str, Key]:
+def _keys(lines: Sequence[str], source: str, shortest: int = 1) -> dict[str, Key]:
     """Return keys by digest from lines such as `KEY requests=600 passages=20000  # search team`.
 
     A key without a name is named by its digest."""
@@ -173,6 +182,11 @@ def _keys(lines: Sequence[str], source: str) -> dict[str, Key]:
         if not words.strip():
             continue
         key, *limits = words.split()
+        if len(key) < shortest:
+            raise ConfigError(
+                f"{source} {number} has {len(key)} characters: use random keys of {shortest} or more, and names "
+                f"without a comma, which would begin another key."
+            )
         digest = hashlib.sha256(key.encode()).hexdigest()
         matches = [LIMIT.fullmatch(limit) for limit in limits]
         if None in matches:

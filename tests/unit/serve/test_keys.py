@@ -30,14 +30,14 @@ def test_keys_come_from_the_file_the_environment_and_the_process_that_built_the_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "keys").write_text("# our teams\none  # search team\n\n two#2 \n")
-    monkeypatch.setenv("RAYRANK_API_KEYS", "three")
+    monkeypatch.setenv("RAYRANK_API_KEYS", "three" * 4)
     given = environment_digests()
-    monkeypatch.setenv("RAYRANK_API_KEYS", "four")
+    monkeypatch.setenv("RAYRANK_API_KEYS", "four" * 4)
     found = ApiKeys(read({"model": "m", "keys_file": str(tmp_path / "keys")}), given)
 
     assert found.are_needed
     assert name_of(found, b"one") == "search team"
-    assert all((name_of(found, key) or "").startswith("key ") for key in (b"two#2", b"three", b"four"))
+    assert all((name_of(found, key) or "").startswith("key ") for key in (b"two#2", b"three" * 4, b"four" * 4))
     assert not any(name_of(found, key) for key in (b"", b"two", b"# our teams", b"search team", b"on\xe9"))
     assert "three" not in str(given)
     assert not name_of(ApiKeys(read({"model": "m"}), {}), b"one")
@@ -53,7 +53,8 @@ def test_the_first_key_of_a_file_with_a_byte_order_mark_is_known(tmp_path: Path)
 def test_clients_send_the_first_key_of_the_environment_without_its_limits_and_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for text, key in (("", ""), ("a#1", "a#1"), (" , abc requests=600 passages=9 # shop,two", "abc")):
+    long, other = "a#1" * 6, "b" * 16
+    for text, key in (("", ""), (long, long), (f" , {other} requests=600 passages=9 # shop,{long}", other)):
         monkeypatch.setenv("RAYRANK_API_KEYS", text)
         assert first_key() == key
         assert not key or name_of(ApiKeys(read({"model": "m"})), key.encode())
@@ -130,6 +131,22 @@ def test_a_wrong_limit_is_refused_without_showing_the_key(words: str, tmp_path: 
     with pytest.raises(ConfigError, match=r"line 2 has something else than limits .*: write requests=N or") as raised:
         api_keys(tmp_path / "keys")
     assert "sesame" not in str(raised.value)
+
+
+def test_a_comma_in_a_name_makes_no_key_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYRANK_API_KEYS", f"{'k' * 32} # search, sesame, {'l' * 32} # shop")
+    with pytest.raises(
+        ConfigError, match=r"^RAYRANK_API_KEYS, key 2 has 6 characters: .* names without a comma"
+    ) as raised:
+        ApiKeys(read({"model": "m"}))
+    assert "sesame" not in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["", " , ", "# search team"])
+def test_a_variable_that_is_set_but_has_no_keys_opens_no_endpoint(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYRANK_API_KEYS", text)
+    with pytest.raises(ConfigError, match="RAYRANK_API_KEYS is set but has no keys: write some, separated by commas"):
+        ApiKeys(read({"model": "m"}))
 
 
 def test_a_keys_file_without_keys_is_refused(tmp_path: Path) -> None:
