@@ -6,8 +6,8 @@
 With --rates (requests per second, one step after another) the load is open-loop: requests are sent at random times that
 are scheduled in advance, whether or not earlier ones are answered, and latency counts from the scheduled time, so that
 it includes all waiting. With --clients the load is closed-loop: each client sends its next request when its last one is
-answered. Bodies are sent in the order of the file, again and again. The measurements are printed as JSON. An API key is
-read from the environment variable RAYRANK_LOAD_KEY.
+answered. Bodies are sent in the order of the file, again and again; each <number> in one is replaced by another number.
+The measurements are printed as JSON. An API key is read from the environment variable RAYRANK_LOAD_KEY.
 """
 
 import argparse
@@ -33,6 +33,10 @@ PATIENCE = 30.0
 
 KEY = "RAYRANK_LOAD_KEY"
 """The environment variable with the API key: other users of the machine can read a command line."""
+
+NUMBER = "<number>"
+"""Stands in a body for a number that is another one each time: the endpoint has the word pieces of a text that is sent
+again in its cache, but has to tokenise one that begins with another number."""
 
 NO_ANSWER = 0
 """The status of a request without an answer."""
@@ -147,7 +151,7 @@ def main() -> None:
 
 async def _ask(arguments: argparse.Namespace) -> Load:
     lines = Path(arguments.bodies).read_bytes().splitlines()
-    bodies = itertools.cycle([(line, _num_passages(json.loads(line))) for line in lines])
+    bodies = itertools.cycle([(line.split(NUMBER.encode()), _num_passages(json.loads(line))) for line in lines])
     # Shorter than the 5 seconds after which servers close idle connections: a request must not use a closed one.
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=3)
     patience = aiohttp.ClientTimeout(total=PATIENCE)
@@ -181,8 +185,10 @@ def _moments(rates: Sequence[float], seconds: float) -> list[float]:
 class _Client:
     """Sends the bodies in order, and records a sample for each."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, bodies: Iterator[tuple[bytes, int]]) -> None:
+    def __init__(self, session: aiohttp.ClientSession, url: str, bodies: Iterator[tuple[list[bytes], int]]) -> None:
         self._session, self._url, self._bodies = session, url, bodies
+        # Not from 0: earlier loads have sent the same texts.
+        self._numbers = itertools.count(random.randrange(10**6))
         key = os.environ.get(KEY, "")
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         self._start = time.perf_counter()
@@ -202,7 +208,8 @@ class _Client:
         await asyncio.gather(*(one() for _ in range(clients)))
 
     async def _send(self, due: float) -> None:
-        body, pairs = next(self._bodies)
+        parts, pairs = next(self._bodies)
+        body = parts[0] + b"".join(b"%d%b" % (next(self._numbers), part) for part in parts[1:])
         try:
             async with self._session.post(self._url, data=body, headers=self._headers) as response:
                 await response.read()

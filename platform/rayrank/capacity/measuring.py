@@ -12,7 +12,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from rayrank.capacity.load import Load, ask, figures
+from rayrank.capacity.load import NUMBER, Load, ask, figures
 from rayrank.capacity.records import Capacity, LoadCurve, LoadPoint
 from rayrank.core.copies import temporary_folder
 from rayrank.core.errors import ConfigError
@@ -23,7 +23,8 @@ CLIENTS = 16
 SHARES = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Loads that are offered, as shares of the highest throughput."""
 FEWEST, LONGEST = 30, 6
-"""Requests that a load has at least, as a p95 of fewer says little, in up to so many times the asked duration."""
+"""A load has at least FEWEST requests, because a p95 of fewer says little; it may last up to LONGEST times as long as
+asked to reach them."""
 BODIES = 200
 DESCRIBED = ("model_id", "device", "backend", "model_dtype")
 """Fields of /info that the measurement names."""
@@ -97,14 +98,16 @@ def _curve(
 
 
 def _bodies(texts: Texts, documents: int) -> Iterator[dict[str, Any]]:
-    """Yield a request for each query: its own documents, and then those of the next queries."""
+    """Yield a request for each query: its own documents, and then those of the next queries.
+
+    Each document begins with another number whenever it is sent, so that the endpoint has to tokenise it."""
     for place in range(len(texts)):
         chosen: list[str] = []
         following = place
         while len(chosen) < documents:
             chosen += texts[following % len(texts)][1]
             following += 1
-        yield {"query": texts[place][0], "documents": chosen[:documents]}
+        yield {"query": texts[place][0], "documents": [f"{NUMBER} {text}" for text in chosen[:documents]]}
 
 
 def _described(url: str, key: str) -> list[str]:
