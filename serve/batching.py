@@ -5,6 +5,7 @@ finished the current one, so that it is never idle between two batches.
 """
 
 import asyncio
+import math
 import threading
 import time
 from collections import deque
@@ -197,7 +198,7 @@ class Batcher(Generic[Pair]):
         started = max(done.started, self._last_end)
         self._busy = time.monotonic(), done.tokens
         try:
-            scores = done.wait_for_scores()
+            scores = _finite(done.wait_for_scores())
         except BaseException as error:
             self._fail(done.batch, error)
             return
@@ -245,6 +246,13 @@ class Batcher(Generic[Pair]):
             with self._changed:
                 self._queue.remove(request)
             _resolve(request.done, error)
+
+
+def _finite(scores: Sequence[float]) -> Sequence[float]:
+    """Return the scores of a batch; raise an error if weights or a reduced precision made some that rank nothing."""
+    if num_wrong := sum(not math.isfinite(score) for score in scores):
+        raise ArithmeticError(f"{num_wrong} of the {len(scores)} scores of a batch are not finite")
+    return scores
 
 
 def _mark_started(batch: Batch[Pair], now: float) -> None:

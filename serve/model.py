@@ -16,6 +16,7 @@ from scipy.special import expit
 
 from rayrank.bundle.explain import explain
 from rayrank.bundle.export import load_for_serving
+from rayrank.core.errors import ConfigError
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.prepare import compile_for_scoring, scoring_copy
 from rayrank.models.inference.scorer import Scorer
@@ -231,7 +232,11 @@ class ServedModel:
         pairs = inputs.pairs * max(1, (self._scorer.tokens if self._on_gpu else CPU_FIRST_TOKENS) // inputs.lengths[0])
         if self._on_gpu:
             self._begin(pairs)()
-        self._begin(inputs.pairs)()
+        if not np.isfinite(self._begin(inputs.pairs)()).all():
+            raise ConfigError(
+                f"{self.config.model} cannot be served: its scores with backend={self.config.backend} are not finite; "
+                f"export it again, or choose another backend."
+            )
         # The shortest of three: on a busy machine one may take many times as long as the next.
         shortest = min(self._seconds_of(pairs) for _ in range(3))
         return len(pairs) * inputs.lengths[0] / shortest

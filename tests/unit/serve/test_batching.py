@@ -23,6 +23,7 @@ class Scorer:
     def __init__(self, seconds: float = 0.0) -> None:
         self.batches: list[list[Pair]] = []
         self.seconds = seconds
+        self.wrong = float("nan")
         self.may_go = threading.Event()
         self.may_go.set()
         self.began = threading.Event()
@@ -34,7 +35,7 @@ class Scorer:
         time.sleep(self.seconds)
         if any(name == "broken" for name, _ in pairs):
             raise ValueError("broken")
-        return [float(number) for _, number in pairs]
+        return [self.wrong if name == "damaged" else float(number) for name, number in pairs]
 
 
 def pairs_of(name: str, count: int) -> list[Pair]:
@@ -252,6 +253,20 @@ def test_queueing_time_ends_when_the_batch_before_is_scored() -> None:
         assert (second.queued, second.scoring) == pytest.approx((1.0, 1.0), abs=0.45)
 
     run(Scorer(seconds=1.0), work)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_a_batch_with_a_score_that_is_not_finite_has_failed(wrong: float) -> None:
+    async def work(batcher: Batcher[Pair]) -> None:
+        with pytest.raises(ArithmeticError, match="1 of the 3 scores of a batch are not finite"):
+            await batcher([("a", 1), ("a", 2), ("damaged", 3)], [10] * 3)
+        assert batcher.num_failed == 1
+        assert (await batcher(pairs_of("after", 2), [10] * 2)).scores == [0.0, 1.0]
+        assert batcher.num_failed == 0
+
+    scorer = Scorer()
+    scorer.wrong = wrong
+    run(scorer, work)
 
 
 def test_queueing_time_ends_when_the_batch_before_has_failed() -> None:

@@ -309,6 +309,14 @@ def test_the_exported_first_stage_weight_is_the_default(shared: ServedModel) -> 
     assert asyncio.run(shared.info()).first_stage_weight == WEIGHT
 
 
+def test_a_model_with_damaged_weights_is_not_served(folders: Path, tmp_path: Path) -> None:
+    damaged = load(str(folders / "plain"))
+    nn.init.constant_(damaged.model.head.bias, torch.nan)
+    export(str(tmp_path / "damaged"), damaged)
+    with pytest.raises(ConfigError, match=r"damaged cannot be served: its scores with backend=torch are not finite;"):
+        opened(tmp_path / "damaged")
+
+
 def test_a_full_queue_refuses_requests(types: Path) -> None:
     model = opened(types, **{"batching.tokens": "48", "batching.queued_pairs": "50"})
     many = Ask("what", ["fish " * 42] * 400, "location")
