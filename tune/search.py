@@ -41,6 +41,8 @@ class StudySearch(OptunaSearch):
         super().__init__(space.suggest, metric=metric, mode=mode, study_name=NAME, storage=storage)
         self._dimensions, self._first_seed, self._missing, self._dev = space, seed, missing, dev
         self._being_made: dict[str, set[tuple[str, str]]] = {}
+        self._interrupted: dict[str, str] = {}
+        """Why the trials that are started again were interrupted."""
         # The study lists these trials as running because the last driver died.
         left = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         self._waiting = [self._sampled(trial.number, trial._trial_id) for trial in left]
@@ -66,7 +68,9 @@ class StudySearch(OptunaSearch):
         return None  # Ray Tune asks again once another trial has ended
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        if EPOCH in result:
+        if REASON in result:
+            self._interrupted[trial_id] = result[REASON]
+        elif EPOCH in result:
             # A resumed trial reports its true epoch, while Ray's own counter starts at one again.
             super().on_trial_result(trial_id, {**result, _RAY_STEP_KEY: result[EPOCH]})
 
@@ -75,7 +79,7 @@ class StudySearch(OptunaSearch):
         self._being_made.pop(trial_id, None)
         values = [result.get(name, math.nan) for name in ([DEV, COST] if isinstance(self.metric, list) else [DEV])]
         if error:
-            self._failed(trial, DIED)
+            self._failed(trial, self._interrupted.get(trial_id, DIED))
         elif result.get(OUTCOME) == "failed":
             self._failed(trial, result[REASON])
         elif result.get(OUTCOME) == "finished" and not all(map(math.isfinite, values)):

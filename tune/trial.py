@@ -11,7 +11,7 @@ import ray.tune
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
-from rayrank.core.errors import ConfigError, RayrankError, StoppedEarly
+from rayrank.core.errors import ConfigError, RayrankError, StoppedEarly, StorageError
 from rayrank.core.run_kinds import CANDIDATES, depth_of
 from rayrank.data.digests import varied
 from rayrank.stages import listwise
@@ -24,13 +24,15 @@ from rayrank.tune.study import COST, DEV, trial_name
 
 log = logging.getLogger(__name__)
 
-LOST = (
+PASSING = (
+    StorageError,
+    ray.exceptions.OutOfMemoryError,
     ray.exceptions.RayActorError,
     ray.exceptions.WorkerCrashedError,
     ray.exceptions.NodeDiedError,
     ray.exceptions.ObjectLostError,
 )
-"""What Ray raises if a node that the trial uses is lost, other than one of a training's workers."""
+"""Errors that may pass: full storage or memory, and the loss of a node, other than one of a training's workers."""
 
 
 def run_trial(changes: Changes, base: PipelineConfig, store: Store, cost: bool, rungs: Any) -> None:
@@ -44,9 +46,11 @@ def run_trial(changes: Changes, base: PipelineConfig, store: Store, cost: bool, 
         figures = _figures(varied(base, changes), store, cost, reporter)
     except StoppedEarly:
         figures = {DEV: reporter.dev, OUTCOME: "stopped"}
-    except LOST:
-        log.exception("trial lost processes that it needs")
-        raise  # Tune starts the trial again
+    except PASSING as error:
+        log.exception("trial interrupted")
+        # In case it was the last attempt: Tune starts the trial again at most resources.retries times.
+        ray.tune.report({REASON: reason(error)})
+        raise
     except Exception as error:
         log.exception("trial failed")
         figures = {DEV: float("nan"), COST: float("nan"), OUTCOME: "failed", REASON: reason(error)}
@@ -54,10 +58,15 @@ def run_trial(changes: Changes, base: PipelineConfig, store: Store, cost: bool, 
 
 
 class _Reporter:
-    """Reports every dev measurement but the last to Tune, and decides whether the training continues."""
+    """Reports the first dev measurement after each epoch to Tune, and decides whether the training continues.
+
+    There may be several measurements in an epoch, and small data has more epochs than the configuration, which count as
+    parts of its epochs.
+    """
 
     def __init__(self, name: str, epochs: int, rungs: Any) -> None:
         self._name, self._epochs, self._rungs = name, epochs, rungs
+        self._reported = 0
         self.dev = float("nan")
 
     def __call__(self, line: Log) -> bool:
@@ -65,7 +74,11 @@ class _Reporter:
         if line.dev is None or line.step == line.num_steps:
             return True
         self.dev = line.dev
-        epoch = max(1, round(line.step / line.num_steps * self._epochs))
+        # Rounded down, because ASHA must not compare trials after a part of an epoch.
+        epoch = line.step * self._epochs // line.num_steps
+        if epoch <= self._reported:
+            return True
+        self._reported = epoch
         ray.tune.report({DEV: line.dev, EPOCH: epoch})
         return self._rungs is None or bool(ray.get(self._rungs.may_continue.remote(self._name, epoch, line.dev)))
 

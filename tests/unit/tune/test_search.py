@@ -16,6 +16,7 @@ from rayrank.core.config import PipelineConfig, ResourcesConfig
 from rayrank.core.errors import StorageError
 from rayrank.core.overrides import build
 from rayrank.training.loop import Log
+from rayrank.training.plan import Plan
 from rayrank.training.ray_train import _explained
 from rayrank.tune import results, trial
 from rayrank.tune.execution import own_error, shared_artifacts
@@ -155,6 +156,41 @@ def test_the_end_of_a_trial_is_recorded_with_its_state_and_reason(
     assert reason_part in found.reason
 
 
+def test_a_trial_that_was_interrupted_too_often_fails_with_the_last_reason(folder: Artifact, space: Space) -> None:
+    one = search(folder, space)
+    one.suggest("a")
+    one.on_trial_result("a", {"reason": "/tmp cannot be written: no room", "training_iteration": 1})
+    assert records(one.study)[0].state == "running"
+    one.on_trial_complete("a", None, error=True)
+
+    (found,) = records(search(folder, space).study)
+    assert (found.state, found.reason) == ("failed", "/tmp cannot be written: no room")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StorageError("/tmp cannot be written: no room"),
+        ray.exceptions.OutOfMemoryError("no memory"),
+        ray.exceptions.NodeDiedError("gone"),
+    ],
+)
+def test_an_error_that_may_pass_lets_tune_start_the_trial_again(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    reports: list[dict[str, Any]] = []
+    monkeypatch.setattr(trial.ray.tune, "report", reports.append)
+
+    def figures(*_: Any) -> dict[str, Any]:
+        raise error
+
+    monkeypatch.setattr(trial, "_figures", figures)
+    with pytest.raises(type(error)):
+        trial.run_trial({}, build("demo"), Store(str(tmp_path)), cost=False, rungs=None)
+
+    assert reports == [{"reason": reason(error)}]
+
+
 def test_a_resumed_trial_continues_its_epochs(folder: Artifact, space: Space) -> None:
     first = search(folder, space)
     first.suggest("a")
@@ -241,6 +277,39 @@ def test_a_trial_counts_epochs_by_its_own_number_of_epochs(
     trial.run_trial(changes, base, Store(str(tmp_path)), cost=False, rungs=None)
 
     assert reports == [{"dev": 0.3, "epoch": epoch}, {"dev": 0.4}]
+
+
+def test_a_trial_reports_one_measurement_of_each_epoch_at_its_end_or_later(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    reports: list[dict[str, Any]] = []
+    monkeypatch.setattr(trial.ray.tune, "report", reports.append)
+    base = build("demo", assignments=["listwise.epochs=3", "listwise.min_steps=90"])
+    # So little data that epochs are added, and eight measurements are spread over all of them.
+    plan = Plan.of(4, base.listwise)
+    assert len(plan.measured) == 8
+
+    def figures(config: PipelineConfig, store: Store, cost: bool, follower: Callable[[Log], bool]) -> dict[str, Any]:
+        for step in sorted(plan.measured):
+            assert follower(Log(step, plan.num_steps, loss=1.0, lr=1e-4, grad_norm=1.0, examples_per_s=1.0, dev=step))
+        return {"dev": 0.4, "epoch": 3}
+
+    monkeypatch.setattr(trial, "_figures", figures)
+    trial.run_trial({}, base, Store(str(tmp_path)), cost=False, rungs=None)
+
+    parts = [report["dev"] / plan.num_steps for report in reports[:-1]]
+    assert [report["epoch"] for report in reports] == [1, 2, 3]
+    assert parts == pytest.approx([3 / 8, 6 / 8], abs=1 / plan.num_steps)  # a step is never a part
+
+
+def test_a_trial_that_is_stopped_has_its_last_measurement_even_if_it_was_not_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trial.ray.tune, "report", lambda figures: None)
+    reporter = trial._Reporter("some", 2, None)
+    for step in (1, 5, 6):
+        reporter(Log(step, 10, loss=1.0, lr=1e-4, grad_norm=1.0, examples_per_s=1.0, dev=step / 10))
+    assert reporter.dev == 0.6
 
 
 def test_of_two_sweeps_on_one_study_the_second_to_write_gets_an_error(folder: Artifact, space: Space) -> None:
