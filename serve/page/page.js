@@ -146,11 +146,12 @@ async function rerank({ model, query, query_type, min_precision, documents, dept
   for (const { index, relevance_score } of probabilities.results) passages[index].probability = relevance_score;
   for (const { index, relevance_score } of logits.results) passages[index].logit = relevance_score;
   const order = logits.results.map(({ index }) => index);
-  const weight = depth ? firstStageWeight : 0;
-  return { passages, order, weight, type: probabilities.query_type, warnings: probabilities.meta.warnings ?? [] };
+  const { ranked_by, warnings = [] } = probabilities.meta;
+  const weight = depth && !ranked_by ? firstStageWeight : 0; // a fusion has weights of its own
+  return { passages, order, weight, isFused: Boolean(ranked_by), type: probabilities.query_type, warnings };
 }
 
-function show(request, { passages, order, weight, type, warnings }, signal) {
+function show(request, { passages, order, weight, isFused, type, warnings }, signal) {
   const places = new Map(order.map((index, place) => [index, place]));
   const weights = rarity(request.query, passages.map(({ text }) => text));
   for (const index of unreadEnds(warnings)) passages[index].isCut = true;
@@ -165,6 +166,7 @@ function show(request, { passages, order, weight, type, warnings }, signal) {
   const left = passages.length - order.length;
   const facts = [
     `${plural(passages.length, "passage")} scored, ${left ? `${left} left out, ` : ""}${moved} moved.`,
+    isFused && "The order is by fused scores, which join the scores of the model and of the first stage.",
     weight && `The first stage has a weight of ${weight}, the model ${Number((1 - weight).toFixed(4))}.`,
     type && `Query type: ${type}.`,
   ].filter(Boolean).join(" ");

@@ -1,11 +1,13 @@
 """The pages in a real browser, against the HTTP API with a scorer whose scores can be computed by hand."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rayrank.serve.config import ServeConfig
+from rayrank.serve.records import Answer, Ask, Info
 from tests.unit.serve_api.conftest import WordScorer
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the pages are driven by the package playwright")
@@ -50,6 +52,33 @@ def test_the_page_offers_the_models_of_a_server_that_has_several(browser: Browse
     expect(page.locator(".card .text")).to_have_text(["whales", "bread"])
     assert not large.asks
     assert len(small.asks) == 2
+    page.close()
+
+
+@pytest.mark.parametrize("fuses", [True, False])
+def test_the_page_says_what_decides_the_order_of_retrieved_passages(
+    browser: Browser, start: Callable[..., str], fuses: bool
+) -> None:
+    class Weighted(WordScorer):
+        async def info(self) -> Info:
+            return replace(await super().info(), first_stage_weight=0.4)
+
+        async def rerank(self, ask: Ask) -> Answer:
+            answer = await super().rerank(ask)
+            return replace(answer, fused=dict.fromkeys(answer.order, 1.0) if fuses else {})
+
+    page = browser.new_page()
+    config = ServeConfig.model_validate({"name": "words", "search": {"run": "there", "depth": 3}})
+    page.goto(start(config, Weighted()))
+    expect(page.locator("#model")).to_contain_text("words")
+    page.get_by_label("Query", exact=True).fill("whales breathe")
+    page.get_by_label("retrieve them from the index").check()
+    page.get_by_label("How many to retrieve").fill("3")
+    page.get_by_role("button", name="Re-rank").click()
+    expect(page.locator("#status")).to_contain_text("3 passages scored")
+    fused, weighted = "The order is by fused scores", "The first stage has a weight of 0.4, the model 0.6."
+    expect(page.locator("#status")).to_contain_text(fused if fuses else weighted)
+    expect(page.locator("#status")).not_to_contain_text(weighted if fuses else fused)
     page.close()
 
 
