@@ -14,9 +14,11 @@ from rich.table import Table
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store, digest_of
 from rayrank.core.config import PipelineConfig
-from rayrank.core.errors import ConfigError
+from rayrank.core.errors import ConfigError, StorageError
+from rayrank.core.leases import leased
 from rayrank.core.overrides import as_file
 from rayrank.data.digests import DIGESTS, varied
+from rayrank.stages.ablation import full_run
 from rayrank.training.ray_train import CHECKPOINTS
 from rayrank.tune import plots
 from rayrank.tune.page import page
@@ -60,10 +62,16 @@ def best_yaml(config: PipelineConfig, changes: Changes, headline: str) -> str:
     """Return the complete configuration of a trial for --config, without machine resources and file digests."""
     values = as_file(varied(config, changes))
     del values["resources"]
-    for section in ("dataset", "text", "encoder", "typer", "evaluate", "domain"):
-        del values[section]["fingerprint"]
+    values = _without_digests(values)
     swept = yaml.safe_dump(dict(changes), sort_keys=False).replace("\n", "\n#   ").rstrip("# \n")
     return f"# {headline}\n# The sweep chose:\n#   {swept}\n{yaml.safe_dump(values, sort_keys=False)}"
+
+
+def _without_digests(values: Any) -> Any:
+    """Return settings without the digests of files, which every job computes at its start."""
+    if not isinstance(values, dict):
+        return values
+    return {key: _without_digests(value) for key, value in values.items() if key != "fingerprint"}
 
 
 def trials_table(found: Sequence[Record], keys: Sequence[str], metric: str, study: Study) -> pa.Table:
@@ -103,7 +111,7 @@ def findings(found: Sequence[Record], space: Space, config: PipelineConfig) -> l
     lines.insert(0, f"best: trial {winner.number}, {dev}{seeds}{baseline}: {shown}")
     if SEED not in space.dimensions and not _same_settings(winner, Record(0, "", own, None)):
         changed = {key: value for key, value in winner.changes.items() if value != own[key]}
-        lines.insert(1, _advice(changed, config.training.seed + 1))
+        lines.insert(1, _advice(changed, config))
     return [*lines, *_reasons(found)]
 
 
@@ -142,18 +150,23 @@ def remove_checkpoints(found: Sequence[Record], config: PipelineConfig, store: S
     for record in found:
         if record.state in ("running", "waiting"):
             continue
-        with suppress(ConfigError):  # the settings cannot be used together, so the trial has made nothing
-            store.artifact("listwise", varied(config, record.changes)).remove_folder(CHECKPOINTS)
+        try:
+            artifact = store.artifact("listwise", varied(config, record.changes))
+        except ConfigError:  # the settings cannot be used together, so the trial has made nothing
+            continue
+        if artifact.exists(CHECKPOINTS):
+            # Another process may be training this model, and resumes from them.
+            with suppress(StorageError), leased(artifact, "removing checkpoints", waits=False):
+                artifact.remove_folder(CHECKPOINTS)
 
 
-def _advice(changed: Changes, seed: int) -> str:
+def _advice(changed: Changes, config: PipelineConfig) -> str:
     """Return how to compare the best trial again with other seeds: the best of many trials is partly luck."""
-    if any(value is None or len(str(value).split()) != 1 for value in changed.values()):
-        # The --row option of jobs.ablate accepts neither empty values nor spaces.
-        return f"the best of many trials is partly luck; train it with --config best.yaml --set training.seed={seed}"
+    row = shlex.join(settings_text({key: value}) for key, value in changed.items())
     return (
         f"the best of many trials is partly luck; compare it again with rayrank ablate, your options and "
-        f"--only DR-BERT --seeds 3 --set training.seed={seed} --row {shlex.quote(f'best: {settings_text(changed)}')}"
+        f"--only {shlex.quote(flow.title(full_run(config), config))} --seeds 3 "
+        f"--set training.seed={config.training.seed + 1} --row {shlex.quote(f'best: {row}')}"
     )
 
 

@@ -1,6 +1,7 @@
 import re
 import shlex
 from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from optuna.trial import TrialState
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
+from rayrank.core.leases import leased
 from rayrank.core.overrides import apply, build
 from rayrank.data.digests import digested
 from rayrank.jobs.ablate import changes_of
+from rayrank.stages.ablation import table_one
 from rayrank.training.ray_train import CHECKPOINTS
 from rayrank.tune import plots, results
 from rayrank.tune.gpu_usage import GpuUsage
@@ -147,7 +150,7 @@ def test_unchanged_settings_that_are_the_best_are_not_compared_again(space: Spac
     [
         ({"noise.threshold": 0.99997, "listwise.max_steps": None}, "--row 'best: noise.threshold=0.99997'"),
         ({"noise.threshold": 0.6, "listwise.epochs": 7}, "--row 'best: listwise.epochs=7'"),
-        ({"encoder.layers": None}, "train it with --config best.yaml --set training.seed=14"),
+        ({"encoder.layers": None}, "--row 'best: encoder.layers=null'"),
     ],
 )
 def test_the_advice_to_compare_again_has_the_exact_settings_that_differ(
@@ -156,6 +159,53 @@ def test_the_advice_to_compare_again_has_the_exact_settings_that_differ(
     config = apply(config.model_dump(), {"encoder.layers": 2})
     space = Space("some", dict.fromkeys(changes, CategoricalDistribution([1])))
     assert results.findings([Record(0, "finished", changes, 0.4)], space, config)[1].endswith(ending)
+
+
+def test_the_advice_is_a_command_that_ablate_understands() -> None:
+    config = build("monobert", assignments=["runs.pointwise.title=my model"])
+    changes: Changes = {"listwise.negative_ranks": [1, 10], "encoder.layers": None, "noise.run": "pointwise"}
+    space = Space("some", dict.fromkeys(changes, CategoricalDistribution([1])))
+
+    (advice,) = (
+        line for line in results.findings([Record(0, "finished", changes, 0.4)], space, config) if "--row" in line
+    )
+
+    words = shlex.split(advice.partition("your options and ")[2])
+    assert words[words.index("--only") + 1] in [row.name for row in table_one(config)]
+    _, read = changes_of(words[-1])
+    assert apply(config.model_dump(), read) == apply(config.model_dump(), changes)
+
+
+def test_best_yaml_has_no_digests_of_files(study: Study, config: PipelineConfig, tmp_path: Path) -> None:
+    (tmp_path / "run.trec").write_text("q 0 p 1 2.0 mine\n")
+    own = apply(config.model_dump(), {"runs.mine": {"kind": "file", "paths": str(tmp_path / "run.trec")}})
+    digests = {
+        "runs.mine.fingerprint": "a digest",
+        "dense.fingerprint": "a digest",
+        "doc2query.fingerprint": "a digest",
+    }
+
+    text = results.best_yaml(apply(own.model_dump(), digests), {}, "best: trial 2")
+
+    assert "fingerprint" not in text
+    assert "run.trec" in text
+
+
+def test_checkpoints_that_another_process_trains_with_are_kept(config: PipelineConfig, tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    artifact = store.artifact("listwise", config)
+    failed = Record(0, "failed", {}, None)
+    ended = ThreadPoolExecutor(1)  # a lease belongs to a thread
+
+    def remove() -> bool:
+        ended.submit(results.remove_checkpoints, [failed], config, store).result(60)
+        return not artifact.exists(CHECKPOINTS)
+
+    Path(artifact.path(CHECKPOINTS)).mkdir(parents=True)
+    with leased(artifact, "training the listwise model"):
+        assert not remove()
+    assert remove()
+    assert artifact.names("", ".json") == []
 
 
 def test_gpu_usage_is_summed_over_all_starts(
