@@ -16,7 +16,6 @@ from rayrank.jobs.entry import Arguments, parser, run_task
 
 if TYPE_CHECKING:
     from rayrank.bundle.export import Bundle
-    from rayrank.bundle.golden import GoldenPair
     from rayrank.serve.targets import LiveModel, Settings, Target
 
 
@@ -24,7 +23,7 @@ def run(arguments: Arguments, config: PipelineConfig) -> dict[str, Any]:
     """Check the new model, compare it with the live one, replace the live one, and return the findings."""
     # Imported here because it loads torch, and a wrong option is reported without waiting for that.
     from rayrank.serve.live_endpoint import Endpoint
-    from rayrank.serve.promotion import promoted, rolled_back
+    from rayrank.serve.promotion import as_served, promoted, rolled_back
     from rayrank.serve.targets import open_target
 
     target = open_target(arguments.to, arguments.replace)
@@ -38,7 +37,8 @@ def run(arguments: Arguments, config: PipelineConfig) -> dict[str, Any]:
     settings = promoted(live, str(Path(arguments.model).expanduser().absolute()))
     endpoint = Endpoint(arguments.endpoint or live.endpoint, live.served_as)
     exported, checked = _checked(settings)
-    compared = _compared(arguments, exported, endpoint, config) if live.model else "no live model to compare with"
+    served = as_served(exported, settings.get("long_documents"))
+    compared = _compared(arguments, served, endpoint, config) if live.model else "no live model to compare with"
     done = target.replace_model(settings)
     findings = [checked, compared, f"{settings['model']} is in place of {live.model or 'nothing'}: {done}"]
     if "://" in arguments.to:
@@ -114,10 +114,10 @@ def _compared(arguments: Arguments, exported: "Bundle", endpoint: Any, config: P
 
 def _confirmed(exported: "Bundle", endpoint: Any, target: "Target", live: "LiveModel", force: bool) -> str:
     """Check the golden scores of the endpoint after the promotion, and restore the old model if they differ."""
-    from rayrank.serve.promotion import endpoint_parity
+    from rayrank.serve.promotion import endpoint_parity, expected_pairs
 
     try:
-        parity = endpoint_parity(endpoint, _comparable(exported, live.settings.get("long_documents")))
+        parity = endpoint_parity(endpoint, expected_pairs(exported, live.settings.get("long_documents")))
         objection = parity.objection(endpoint.is_exact())
     except RayrankError as error:
         if force:
@@ -127,17 +127,6 @@ def _confirmed(exported: "Bundle", endpoint: Any, target: "Target", live: "LiveM
         return f"the endpoint serves it: {parity.finding()}"
     target.replace_model(live.settings)
     raise ConfigError(f"The endpoint does not serve the new model correctly: {objection}; {live.model} was restored.")
-
-
-def _comparable(exported: "Bundle", long_documents: str | None) -> tuple["GoldenPair", ...]:
-    """Return the golden pairs that the endpoint scores as the export did: the short ones, if it reads long documents in
-    another way."""
-    inputs = exported.settings.input
-    if long_documents in (None, inputs.long_passages):
-        return exported.golden
-    most = inputs.model_copy(update={"long_passages": "windows"}).pieces_of_window()
-    encode = exported.tokenizer.backend_tokenizer.encode
-    return tuple(pair for pair in exported.golden if len(encode(pair.passage, add_special_tokens=False).ids) <= most)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Whether a new model may replace the live one: it must score as in training, and must not rank worse."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -90,8 +90,29 @@ def rolled_back(live: LiveModel) -> Settings:
     return promoted(live, live.settings["previous"])
 
 
+def as_served(exported: Bundle, long_documents: str | None) -> Bundle:
+    """Return a model that reads long documents as this setting of the endpoint says, or as in training without it."""
+    inputs = exported.settings.input
+    if long_documents in (None, inputs.long_passages):
+        return exported
+    changed = inputs.model_copy(update={"long_passages": long_documents})
+    return replace(exported, settings=exported.settings.model_copy(update={"input": changed}))
+
+
+def expected_pairs(exported: Bundle, long_documents: str | None) -> Sequence[GoldenPair]:
+    """Return the golden pairs with the scores that the endpoint has to give: those of training, or if it reads long
+    documents in another way, those that the model gives here in that way."""
+    served = as_served(exported, long_documents)
+    if served is exported:
+        return exported.golden
+    logits = [score for each in new_scores(served, golden_replays(exported.golden)) for score in each.logits]
+    return [
+        pair.model_copy(update={"score": score}) for pair, score in zip(exported.golden, logits, strict=True)
+    ]  # fmt: skip
+
+
 def endpoint_parity(endpoint: Endpoint, pairs: Sequence[GoldenPair]) -> Parity:
-    """Compare the endpoint's scores of golden pairs with those of training."""
+    """Compare the endpoint's scores of golden pairs with those that the pairs have."""
     # Golden pairs are sorted by query, so the replays have the same order.
     found = [score for replay in golden_replays(pairs) for score in endpoint.scores(replay).logits]
     return parity(pairs, found)
