@@ -22,7 +22,7 @@ from rayrank.core.progress import say
 from rayrank.data.sources import open_source
 from rayrank.jobs import checks
 from rayrank.jobs.checks import Finding
-from rayrank.jobs.entry import Arguments, assignment, check_file, parser, preset_of, write_json
+from rayrank.jobs.entry import Arguments, assignment, check_absolute, check_file, parser, preset_of, write_json
 from rayrank.jobs.node_report import NodeReport, node_report, versions
 
 CONSTRAINTS = Path(__file__).resolve().parents[1] / "constraints.txt"
@@ -116,10 +116,11 @@ def _cluster(config: PipelineConfig, root: str, packages: list[str]) -> Iterator
 
 def main(arguments: Arguments) -> int:
     """Print every finding as soon as it is known, and return the exit status."""
-    if arguments.address:
-        os.environ["RAY_ADDRESS"] = arguments.address
     if arguments.json is not None:
         check_file("--json", arguments.json)
+        check_absolute("--json", arguments.json)
+    if arguments.address:
+        os.environ["RAY_ADDRESS"] = arguments.address
     found = []
     for finding in findings(configured(arguments), arguments.storage):
         sys.stdout.write(f"{finding}\n")

@@ -18,7 +18,7 @@ from typing import Any
 from rayrank.core import flow, overrides
 from rayrank.core.artifacts import Artifact, Store, check_root
 from rayrank.core.config import PipelineConfig
-from rayrank.core.errors import ConfigError, RayrankError, StorageError
+from rayrank.core.errors import ConfigError, MissingArtifact, RayrankError, StorageError
 from rayrank.core.presets import PRESETS
 from rayrank.core.progress import LOG_FORMAT, add_place, keep_screen, say, screen
 from rayrank.data.digests import digested
@@ -164,11 +164,15 @@ def _attempt(arguments: Arguments, prepare: Callable[[PipelineConfig], Work], ex
     try:
         if arguments.json is not None:
             check_file("--json", arguments.json)
+            check_absolute("--json", arguments.json)
         _check_storage(arguments.storage)
         work = prepare(configure(arguments, extra))
         store = Store(arguments.storage)
         log_file = _log_to_file(store)
         work(store, log_file)
+    except MissingArtifact as error:
+        say(f"error: {error.with_options(options_of(arguments))}")
+        sys.exit(2)
     except RayrankError as error:
         say(f"error: {error}")
         sys.exit(2)

@@ -500,7 +500,7 @@ def test_an_artifact_without_a_manifest_does_not_exist(broken_off: tuple[list[ob
     options, storage = copied(broken_off[0], tmp_path)
     (manifest,) = storage.glob("corpus/*/manifest.json")
     manifest.unlink()
-    assert_one_sentence(job("evaluate", *options), "corpus artifact", "run python -m rayrank.jobs.build_corpus")
+    assert_one_sentence(job("evaluate", *options), "corpus artifact", "run `rayrank build-corpus --preset demo")
 
 
 @pytest.mark.parametrize(("stage", "reader"), [("corpus", "evaluate"), ("search", "build_candidates")])

@@ -197,11 +197,10 @@ class Store:
         return artifact
 
     def require(self, name: str, config: PipelineConfig) -> Artifact:
-        """Return a finished artifact; the error names the job that makes a missing one."""
+        """Return a finished artifact; the error names the command that makes a missing one."""
         artifact = self.find(name, config)
         if artifact is None:
-            job = flow.describe(name, config).job
-            raise MissingArtifact(name.removeprefix(flow.RUN), job=f"python -m rayrank.{job}")
+            raise MissingArtifact(name.removeprefix(flow.RUN), flow.describe(name, config).command)
         return artifact
 
     def kinds(self) -> list[str]:
@@ -291,10 +290,13 @@ def storage_errors(path: str) -> Iterator[None]:
         raise StorageError(f"{path} cannot be written: {reason}; {fix}, or name another --storage.") from None
 
 
+@cache
 def _revision() -> str:
+    """Return the git revision of this code; a repository that does not know this file is another project's."""
+    file = Path(__file__)
     try:
-        command = ["git", "rev-parse", "HEAD"]
-        answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+        for command in (["ls-files", "--error-unmatch", file.name], ["rev-parse", "HEAD"]):
+            answer = subprocess.run(["git", *command], cwd=file.parent, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return answer.stdout.strip()

@@ -35,17 +35,21 @@ class StorageError(RayrankError):
 
 
 class MissingArtifact(RayrankError):
-    """A stage whose result is not on storage; the message names the job that makes it."""
+    """A stage whose result is not on storage; the message names the command that makes it."""
 
-    def __init__(self, stage: str, job: str) -> None:
-        super().__init__(stage, job)
+    def __init__(self, stage: str, command: str, options: str = "") -> None:
+        """Take the command, as in `rayrank build-index`, and the options of the user where they are known."""
+        super().__init__(stage, command, options)
+
+    def with_options(self, options: str) -> "MissingArtifact":
+        """Return the error with the options of the user's own command line."""
+        stage, command, _ = self.args
+        return MissingArtifact(stage, command, options)
 
     def __str__(self) -> str:
-        stage, job = self.args
-        return (
-            f"The {stage} artifact for this configuration does not exist yet: run {job} with the "
-            f"same --preset, --dataset, --storage and --set first."
-        )
+        stage, command, options = self.args
+        run = f"`{command} {options}`" if options else f"`{command}` with the same options"
+        return f"The {stage} artifact for this configuration does not exist yet: first run {run}."
 
 
 class TrainingStopped(RayrankError):

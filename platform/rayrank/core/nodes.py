@@ -62,6 +62,13 @@ class Node(NamedTuple):
     inputs: tuple[str, ...]
     job: str
 
+    @property
+    def command(self) -> str:
+        """The command that makes the result, such as `rayrank build-index`."""
+        module, *options = self.job.removeprefix("jobs.").split()
+        name = "run" if module == "run_pipeline" else module.replace("_", "-")
+        return " ".join(["rayrank", name, *options])
+
     def key(self, ignores: Sequence[str], input_keys: Sequence[str]) -> str:
         """Return the key of the node's artifact, from the keys of its inputs and without the settings it ignores."""
         chosen = json.loads(json.dumps(self.settings))

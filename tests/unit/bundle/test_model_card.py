@@ -205,7 +205,7 @@ def test_the_first_stage_weight_is_exported_only_with_the_model_it_was_tuned_for
 
 
 def test_exporting_an_untrained_model_names_the_job_that_trains_it(tmp_path: Path) -> None:
-    with pytest.raises(MissingArtifact, match=r"The listwise artifact .* run python -m rayrank\.jobs\.train_listwise"):
+    with pytest.raises(MissingArtifact, match=r"The listwise artifact .* run `rayrank train-listwise`"):
         run(str(tmp_path / "out"), "drbert", "unknown", PipelineConfig(), Store(str(tmp_path / "storage")))
     assert not (tmp_path / "out").exists()
 

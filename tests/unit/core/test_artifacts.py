@@ -16,7 +16,8 @@ import fsspec
 import pyarrow as pa
 import pytest
 
-from rayrank.core import flow
+from rayrank.command import named
+from rayrank.core import artifacts, flow
 from rayrank.core.artifacts import MANIFEST, Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import MissingArtifact, StorageError
@@ -81,14 +82,51 @@ def test_the_manifest_says_what_the_artifact_was_made_from(root: str) -> None:
     assert manifest["revision"]
 
 
-def test_a_required_artifact_that_is_missing_names_the_job(tmp_path: Path) -> None:
+def test_a_required_artifact_that_is_missing_names_the_command(tmp_path: Path) -> None:
     jobs = {name: stage.job for name, stage in flow.STAGES.items()}
     runs = {"candidates": "jobs.build_candidates", "drbert": "jobs.evaluate --run drbert"}
     for name, job in {**jobs, **runs}.items():
         with pytest.raises(MissingArtifact) as caught:
             Store(str(tmp_path)).require(name, demo())
         assert f"The {name} artifact" in str(caught.value)
-        assert f"python -m rayrank.{job}" in str(caught.value)
+        program, command, *options = str(caught.value).split("`")[1].split()
+        assert program == "rayrank"
+        assert [named(command).runs, *options] == f"rayrank.{job}".split()
+
+
+def test_the_options_of_the_user_follow_the_command_that_makes_a_missing_artifact() -> None:
+    error = MissingArtifact("index", "rayrank build-index")
+    assert str(error).endswith("first run `rayrank build-index` with the same options.")
+    own = "--storage s --set 'runs.bm25.title=my words'"
+    assert str(error.with_options(own)).endswith(f"first run `rayrank build-index {own}`.")
+
+
+@pytest.fixture
+def copied_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the module's file, as an installation would put it into the folder of another project."""
+    copy = tmp_path / "project/.venv/artifacts.py"
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(Path(artifacts.__file__).read_bytes())
+    monkeypatch.setattr(artifacts, "__file__", str(copy))
+    artifacts._revision.cache_clear()
+    yield copy
+    artifacts._revision.cache_clear()
+
+
+def test_the_revision_is_that_of_the_repository_that_has_this_code(copied_code: Path) -> None:
+    def git(*arguments: str) -> str:
+        own = ("-c", "user.name=one", "-c", "user.email=one@example.org")
+        command = ["git", *own, *arguments]
+        return subprocess.run(command, cwd=copied_code.parent.parent, capture_output=True, text=True, check=True).stdout
+
+    git("init")
+    git("commit", "--allow-empty", "-m", "the code of another project")
+    assert artifacts._revision() == "unknown"
+
+    git("add", str(copied_code))
+    git("commit", "-m", "and this code")
+    artifacts._revision.cache_clear()
+    assert artifacts._revision() == git("rev-parse", "HEAD").strip()
 
 
 def test_a_run_is_stored_by_its_kind_and_its_manifest_has_its_settings(tmp_path: Path) -> None:
@@ -101,7 +139,7 @@ def test_a_run_is_stored_by_its_kind_and_its_manifest_has_its_settings(tmp_path:
 
 
 def test_a_missing_artifact_can_be_reported_from_a_worker() -> None:
-    error = MissingArtifact("index", job="python -m rayrank.jobs.build_index")
+    error = MissingArtifact("index", "rayrank build-index", "--storage s")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 

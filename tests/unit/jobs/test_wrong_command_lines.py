@@ -1,12 +1,14 @@
 """A wrong command line is one sentence, and creates neither the storage folder nor a log."""
 
 import runpy
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
 from rayrank.core.presets import DEMO_ENCODER
+from rayrank.jobs import entry
 
 WRONG = [
     (job, ["--preset", "huge"], "--preset huge does not exist")
@@ -122,3 +124,33 @@ def test_a_wrong_command_line_creates_nothing(
     assert sentence in said
     assert "Traceback" not in said
     assert {path.name for path in tmp_path.iterdir()} == set(FILES)
+
+
+@pytest.mark.parametrize("job", ["jobs.build_corpus", "jobs.doctor"])
+def test_a_submitted_job_writes_its_summary_to_an_absolute_path_only(
+    job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    monkeypatch.setattr(sys, "argv", [job, "--storage", str(tmp_path / "storage"), "--json", "summary.json"])
+
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_module(job, run_name="__main__")
+
+    assert caught.value.code == 2
+    assert "--json summary.json is a relative path" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_missing_artifact_is_reported_with_a_command_to_paste(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--dataset", "demo", "--storage", str(tmp_path / "storage"), "--set", "runs.bm25.title=my words"]
+    arguments = entry.parser("").parse_args(given)
+    monkeypatch.setattr(entry, "_log_to_file", lambda store: "the log")  # it would take the standard error of all tests
+
+    with pytest.raises(SystemExit):
+        entry.run_task(arguments, lambda config, store: {"found": store.require("index", config)})
+
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert shlex.split(line.split("`")[1]) == ["rayrank", "build-index", *given]
