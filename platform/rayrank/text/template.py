@@ -40,8 +40,8 @@ class Sequences(NamedTuple):
 class Template:
     """The order of an input's parts, its special tokens and the length of each part.
 
-    A query is truncated to `query_length` pieces, a type to what the query and `MIN_PASSAGE_PIECES` of a passage leave
-    of `length`, a passage to what query and type leave. Each loses its end.
+    A query is truncated to `query_length` pieces, a type to what the query and `passage_room` leave of `length`, a
+    passage to what query and type leave. Each loses its end.
     """
 
     cls_id: int
@@ -51,6 +51,8 @@ class Template:
     """Maximum number of ids of an input, special tokens included."""
     query_length: int
     has_type: bool = False
+    passage_room: int = MIN_PASSAGE_PIECES
+    """Pieces of a passage that fit whatever the type is: all of a window, so that no text between windows is lost."""
     markers: Markers | None = field(default=None, compare=False)
     """The markers that `PairTexts` puts around the terms that query and passage share; they count as ids of the
     input."""
@@ -62,7 +64,9 @@ class Template:
         max_query_length = inputs.length - (4 if inputs.query_type else 3) - MIN_PASSAGE_PIECES
         markers = Markers.of(tokenizer, inputs) if inputs.markers else None
         query_length = min(inputs.query_length, max_query_length)
-        return cls(*_special_ids(tokenizer), inputs.length, query_length, inputs.query_type, markers)
+        window = inputs.pieces_of_window() if inputs.long_passages == "windows" else 0
+        room = max(window, MIN_PASSAGE_PIECES)
+        return cls(*_special_ids(tokenizer), inputs.length, query_length, inputs.query_type, room, markers)
 
     @classmethod
     def of_one_text(cls, tokenizer: "PreTrainedTokenizerFast", query_length: int) -> "Template":
@@ -77,7 +81,7 @@ class Template:
         queries = queries.truncate(self.query_length)
         if types is None:
             return join(self.cls_id, queries, self.sep_id)
-        room = self.length - 4 - MIN_PASSAGE_PIECES - queries.lengths()
+        room = self.length - 4 - self.passage_room - queries.lengths()
         return join(self.cls_id, types.truncate(room), self.sep_id, queries, self.sep_id)
 
     def lengths(self, prefixes: Rows, passages: Rows) -> Rows:

@@ -1,5 +1,8 @@
 """Windows cover a passage, overlap by the stride, and never leave it."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -8,10 +11,12 @@ from rayrank.core.config import InputConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.overrides import build
 from rayrank.text.ragged import Ragged
+from rayrank.text.template import Template
 from rayrank.text.windows import PassageWindows
 from rayrank.text.words import ALONE, CONTINUES, STARTS
 
 WORDS = np.full(10_000, STARTS, np.int8)
+TOKENIZER: Any = SimpleNamespace(cls_token_id=1, sep_token_id=2, pad_token_id=0)
 INPUTS = InputConfig(length=24, query_length=8, query_type=False, long_passages="windows", window_stride=5)
 
 
@@ -86,6 +91,20 @@ def test_every_piece_is_in_a_window_and_windows_are_in_order(sizes: list[int], s
         assert sorted({piece for window in windows for piece in window}) == list(passage)
         assert all(len(window) == min(13, len(passage)) for window in windows)
         assert [window[:1] for window in windows] == sorted(window[:1] for window in windows)
+
+
+@given(st.integers(0, 12), st.integers(0, 10), st.integers(0, 60))
+def test_inputs_hold_every_piece_of_a_passage_however_long_query_and_type_are(query: int, kind: int, size: int) -> None:
+    inputs = InputConfig(length=24, query_length=8, long_passages="windows", window_stride=11)
+    template = Template.of(TOKENIZER, inputs)
+    passage = PassageWindows.of(Ragged.of([range(100, 100 + size)]), inputs, WORDS)
+    prefix = template.prefixes(Ragged.of([range(50, 50 + query)]), Ragged.of([range(70, 70 + kind)]))
+
+    rows = np.zeros(len(passage.windows), np.int64)
+    read = template.pairs(prefix.take(rows), passage.windows).ids
+
+    assert read.lengths().max() <= 24
+    assert {piece for piece in read.values.tolist() if piece >= 100} == set(range(100, 100 + size))
 
 
 @pytest.mark.parametrize("rows", [[1], [1, 0, 1], []])
