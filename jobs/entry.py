@@ -97,7 +97,7 @@ def configure(arguments: Arguments, extra: Sequence[str] = ()) -> PipelineConfig
 
 
 Plan = Callable[[PipelineConfig], Sequence[tuple[str, PipelineConfig]]]
-"""From a job's configuration to its stages, each with its own configuration."""
+"""Takes a job's configuration; returns its stages, each with its own configuration."""
 Work = Callable[[Store, str], None]
 """The work of a job, started once its command line is checked; takes the storage and the path of the log."""
 

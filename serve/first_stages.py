@@ -15,7 +15,7 @@ from rayrank.core.records import CANDIDATES
 QUERY_ID = "query"
 
 Find = Callable[[str], pa.Table]
-"""From a query's text to its candidates, best first."""
+"""Takes a query's text; returns its candidates, best first."""
 
 COMBINERS = ("interpolate", "rrf")
 FOLDERS = ("search", "dense", *COMBINERS)

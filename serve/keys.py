@@ -20,7 +20,7 @@ LIMIT = re.compile(r"(requests|passages)=([1-9]\d*)")
 """A limit, per minute, on the line of a key."""
 
 NAME = re.compile(r"(?:^|\s)#")
-"""What the name of a key begins with."""
+"""Stands before the name of a key."""
 
 MIN_CHARACTERS = 16
 """Characters of the shortest key in the environment variable, where a comma in a name would begin another key."""

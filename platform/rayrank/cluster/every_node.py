@@ -19,7 +19,7 @@ from rayrank.core.errors import StorageError
 from rayrank.core.leases import Holder
 
 PROBE = ".nodes."
-"""How the names of folders begin in which all nodes write a file to see whether they share the storage."""
+"""Prefix of the folders in which every node writes a file, to test whether all nodes share the storage."""
 
 ANSWER_S = 120.0
 """A node that has not answered after this time counts as silent; its first worker imports torch before it answers."""

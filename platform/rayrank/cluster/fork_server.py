@@ -37,13 +37,13 @@ IDLE_SECONDS = 300.0
 """A fork server without workers ends after this time, because it occupies about half a gigabyte."""
 
 GPU_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dxg")
-"""Beginnings of the paths that a process opens in order to use a GPU: NVIDIA's, AMD's, and any under WSL."""
+"""Prefixes of the paths that a process opens in order to use a GPU: NVIDIA's, AMD's, and any under WSL."""
 
 _OWNER = "RAYRANK_FORK_SERVER_OWNER"
 """The environment variable with the process that a fork server serves: a job that starts Ray, else the Ray node."""
 
 _OF_A_WORKER = ("RAY_", "SPT_NOENV", "PWD", "OLDPWD", "SHLVL", "_")
-"""Beginnings of environment variables that may differ between the workers of one fork server."""
+"""Prefixes of the environment variables that may differ between the workers of one fork server."""
 
 _OTHER_PYTHON = ("pip", "uv", "conda", "container", "image_uri", "py_executable")
 """Fields of a job's runtime environment that choose the Python of its workers."""

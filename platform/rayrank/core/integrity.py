@@ -13,7 +13,7 @@ import pyarrow as pa
 from rayrank.core.errors import StorageError
 
 PASSING = ("checkpoints/", "tensorboard/", "lease-")
-"""Beginnings of the names of files that are deleted or rewritten after the manifest, or that only people read."""
+"""Prefixes of the files that are deleted or rewritten after the manifest, or that only people read."""
 
 
 def inventory(filesystem: fsspec.AbstractFileSystem, place: str) -> dict[str, int]:

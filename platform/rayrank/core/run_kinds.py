@@ -36,7 +36,7 @@ CANDIDATES = "candidates"
 
 
 OF_ROUND = "listwise@round"
-"""What the names of the models of earlier rounds begin with."""
+"""Prefix of the stages of earlier rounds, as in listwise@round1."""
 
 
 class RunSettings(Section):

@@ -47,7 +47,7 @@ class GradedRanking:
 
 
 Metric = Callable[[GradedRanking, GradedRanking], Floats]
-"""From a run's ranking and from the ideal one, which is all judged passages by grade, to one value per query."""
+"""Takes a run's ranking and the ideal ranking (all judged passages, best grade first); returns one value per query."""
 
 
 def reciprocal_rank(cutoff: int | None = None) -> Metric:

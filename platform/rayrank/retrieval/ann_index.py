@@ -22,7 +22,7 @@ FACTS = "ann.json"
 
 FILE = "passages.faiss"
 PREFIX = "ann-"
-"""How the names of folders with an index begin."""
+"""Prefix of the folders that hold an index."""
 
 
 def make_index(run: Artifact, vectors: Artifact, recall: float) -> dict[str, Any]:

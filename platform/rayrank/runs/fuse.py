@@ -32,7 +32,7 @@ from rayrank.scores.union import Scores, Union, Values
 
 LEARNED_ON = "dev"
 FEWEST_QUERIES = 5
-"""The fewest queries with a relevant candidate that each half of dev needs for something to be learned."""
+"""Weights are learned only if each half of dev has this many queries with a relevant candidate."""
 
 
 class FuseSettings(CombinerSettings):

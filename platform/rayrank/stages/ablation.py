@@ -131,7 +131,7 @@ def configured(config: PipelineConfig, row: RowSpec, seed: int) -> PipelineConfi
 
 
 Configure = Callable[[PipelineConfig, RowSpec, int], PipelineConfig]
-"""From the full model's configuration, a row and a seed to the configuration that the row is measured with."""
+"""Takes the full configuration, a row and a seed; returns the configuration that measures the row."""
 
 
 def run(

@@ -18,7 +18,7 @@ from rayrank.core.progress import log, progress
 from rayrank.retrieval.lucene import Indexer
 
 PREFIX = "lucene-"
-"""How the names of folders with an index begin."""
+"""Prefix of the folders that hold an index."""
 
 
 def run(config: PipelineConfig, store: Store) -> Artifact:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from rayrank.text.stems import stem
 
 Terms = Callable[[Sequence[str]], list[frozenset[str]]]
-"""From texts or words to the distinct terms of each."""
+"""Takes texts or words; returns the distinct terms of each."""
 
 _JOINS = "'’‘.:·"
 """Punctuation that Lucene keeps within a word, as in `don't` and `U.S`; within numbers it also keeps `,` and `;`."""
