@@ -39,7 +39,7 @@ def sentence(field: str, error: Mapping[str, Any]) -> str:
         case "string_too_short":
             return f"{name} is an empty text: send at least {context['min_length']} character."
         case "string_too_long":
-            return f"{name} has {len(value)} characters: send at most {context['max_length']}."
+            return f"{name} has {len(error['input'])} characters: send at most {context['max_length']}."
         case "literal_error":
             return f"{name} is {_shown(value, quotes=True)}, which is unknown: send {context['expected']}."
         case "value_error":
