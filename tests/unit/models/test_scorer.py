@@ -7,6 +7,7 @@ import torch
 from rayrank.core.config import StrmConfig
 from rayrank.models.attention.packed_scoring import QUERY_BLOCK
 from rayrank.models.batches import PaddedBatch, PairTexts
+from rayrank.models.inference import scorer as scorer_module
 from rayrank.models.inference.scorer import Scorer, block_aligned_order
 from rayrank.text.ragged import Ragged
 from tests.unit.models.conftest import CPU, FORMS, model, rows, texts
@@ -21,6 +22,20 @@ def test_scores_come_in_the_callers_order_whatever_the_budget() -> None:
 
     for tokens in (1, 100, 5000):
         assert np.allclose(Scorer(reranker, source, tokens)(queries, passages), alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_pairs_that_are_prepared_a_part_at_a_time_have_the_same_scores(
+    packs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, (queries, passages), reranker = texts(), rows(50), model(StrmConfig())
+    scorers = [Scorer(reranker, source, tokens=300) for _ in range(2)]
+    whole = scorers[0](queries, passages)
+
+    scorers[1].packs = packs
+    monkeypatch.setattr(scorer_module, "PAIRS_AT_ONCE", 7)
+
+    assert np.allclose(scorers[1](queries, passages), whole, atol=1e-5)
 
 
 def test_when_memory_runs_out_batches_become_smaller_and_every_pair_is_scored() -> None:

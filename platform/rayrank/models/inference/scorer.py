@@ -22,6 +22,10 @@ CPU_TOKENS, GPU_TOKENS = 2_048, 131_072
 """Tokens per batch. On a CPU a layer's output then stays in the cache for the next layer, and batches of nearly equal
 lengths have little padding. A GPU needs larger batches to be limited by arithmetic."""
 
+PAIRS_AT_ONCE = 2**20
+"""Pairs of a call that are prepared together. Inputs with markers lie on the device until they are scored, and a call may
+have all candidates of a dev split."""
+
 log = logging.getLogger(__name__)
 
 
@@ -85,10 +89,12 @@ class Scorer:
     @torch.inference_mode()
     def _launch(self, query_rows: Rows, passage_rows: Rows) -> list[tuple[Rows, Tensor]]:
         pending = []
-        lengths, score = self._prepare(query_rows, passage_rows)
-        for chosen in self.batches(lengths):
-            with self._autocast:
-                pending.append((chosen, score(chosen)))
+        for start in range(0, len(query_rows), PAIRS_AT_ONCE):
+            part = slice(start, start + PAIRS_AT_ONCE)
+            lengths, score = self._prepare(query_rows[part], passage_rows[part])
+            for chosen in self.batches(lengths):
+                with self._autocast:
+                    pending.append((start + chosen, score(chosen)))
         return pending
 
     def _prepare(self, query_rows: Rows, passage_rows: Rows) -> tuple[Rows, Callable[[Rows], Tensor]]:
