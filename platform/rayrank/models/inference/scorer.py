@@ -23,8 +23,8 @@ CPU_TOKENS, GPU_TOKENS = 2_048, 131_072
 lengths have little padding. A GPU needs larger batches to be limited by arithmetic."""
 
 PAIRS_AT_ONCE = 2**20
-"""Pairs of a call that are prepared together. Inputs with markers lie on the device until they are scored, and a call may
-have all candidates of a dev split."""
+"""Pairs of a call that are prepared together. Inputs with markers lie on the device until they are scored, and a call
+may have all candidates of a dev split."""
 
 log = logging.getLogger(__name__)
 
