@@ -190,7 +190,7 @@ def test_the_first_stages_figures_come_from_a_rankers_evaluation_if_it_was_not_e
 
 
 def test_a_storage_without_a_corpus_is_refused(tmp_path: Path, config: PipelineConfig) -> None:
-    with pytest.raises(MissingArtifact, match=r"jobs\.build_corpus"):
+    with pytest.raises(MissingArtifact, match=r"first run `rayrank build-corpus`"):
         collect(config, Store(str(tmp_path)), 20)
 
 
