@@ -86,9 +86,7 @@ def test_a_finished_artifact_is_reused(tmp_path: Path) -> None:
 
 
 def test_a_missing_classifier_is_an_error_that_names_its_job(tmp_path: Path) -> None:
-    with pytest.raises(
-        MissingArtifact, match=r"The query_typer artifact .* first run `rayrank train-query-types`"
-    ):
+    with pytest.raises(MissingArtifact, match=r"The query_typer artifact .* first run `rayrank train-query-types`"):
         typed(tmp_path, predict="trained")
 
 
