@@ -22,8 +22,8 @@ from benchmarks.tables import spread
 from rayrank.core.artifacts import MANIFEST, Artifact
 from rayrank.core.config import InputConfig, PipelineConfig
 from rayrank.core.records import PASSAGES
-from rayrank.models.batches import PairTexts
 from rayrank.models.inference.scorer import CPU_TOKENS, GPU_TOKENS, length_sorted_batches
+from rayrank.models.pair_texts import PairTexts
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Ragged, Rows, join
 from rayrank.text.stored_passages import stored_passages

@@ -16,9 +16,9 @@ from benchmarks.synthetic import ENCODERS, build_reranker
 from benchmarks.tables import spread
 from rayrank.core.config import MINILM, InputConfig, StrmConfig
 from rayrank.data.sources.demo.writing import write
-from rayrank.models.batches import PairTexts
 from rayrank.models.inference.prepare import compile_for_scoring, to_bfloat16
 from rayrank.models.inference.scorer import Scorer
+from rayrank.models.pair_texts import PairTexts
 from rayrank.text.markers import num_ids
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 from rayrank.text.ragged import Ragged, Rows

@@ -35,9 +35,9 @@ from benchmarks.tables import spread
 from rayrank.bundle.export import Bundle, export, settings_of
 from rayrank.bundle.text_scorer import score
 from rayrank.core.config import MINILM, InputConfig, QueryTypesConfig, StrmConfig
-from rayrank.models.batches import PairTexts
 from rayrank.models.inference.prepare import compile_for_scoring
 from rayrank.models.inference.scorer import Scorer, row_length
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.reranker import Reranker
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Rows

@@ -10,8 +10,8 @@ import torch
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from rayrank.core.config import MINILM, EncoderConfig, InputConfig, StrmConfig
-from rayrank.models.batches import PairTexts
 from rayrank.models.encoder import Encoder, load_encoder
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.reranker import Reranker
 from rayrank.text.ragged import Ragged
 from rayrank.text.template import Template

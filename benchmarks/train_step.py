@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from benchmarks.synthetic import ENCODERS, build_reranker, random_texts
 from rayrank.core.config import MINILM, ListwiseConfig, StrmConfig
-from rayrank.models.batches import PackedBatch, PairTexts
+from rayrank.models.batches import PackedBatch
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.reranker import Reranker
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Rows

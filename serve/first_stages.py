@@ -81,8 +81,8 @@ def _lucene(run: Artifact, settings: dict[str, Any]) -> Find:
 
 
 def _dense(run: Artifact, settings: dict[str, Any]) -> Find:
-    from rayrank.models.batches import PairTexts
     from rayrank.models.inference.embedder import Embedder
+    from rayrank.models.pair_texts import PairTexts
     from rayrank.models.saved import load_model
     from rayrank.models.sentence_encoder import load_sentence_encoder
     from rayrank.retrieval.ann_index import open_index

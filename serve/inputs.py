@@ -12,7 +12,7 @@ from tokenizers import Encoding
 
 from rayrank.bundle.export import Bundle
 from rayrank.bundle.predicted_types import types_for, unknown_type
-from rayrank.models.batches import PairTexts
+from rayrank.models.pair_texts import PairTexts
 from rayrank.serve.config import ServeConfig
 from rayrank.serve.long_documents import LongDocuments, Parts
 from rayrank.serve.piece_cache import PieceCache

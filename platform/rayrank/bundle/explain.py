@@ -22,9 +22,10 @@ from rayrank.models.architectures import SUPPORTED, architecture, attention_modu
 from rayrank.models.attention.padded import PaddedMasks, additive
 from rayrank.models.attention.per_layer import split_fused
 from rayrank.models.attention.strm import representative_pieces, word_starts
-from rayrank.models.batches import PaddedBatch, PairTexts
+from rayrank.models.batches import PaddedBatch
 from rayrank.models.encoder import PAPER_STRM
 from rayrank.models.inference.scorer import CPU_TOKENS, Scorer
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.reranker import Reranker, relevance_score
 from rayrank.text.markers import Markers
 from rayrank.text.pieces import PieceEncoder

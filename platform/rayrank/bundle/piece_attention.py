@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rayrank.bundle.explain import attention_weights, copy_sharing_weights
-from rayrank.models.batches import PairTexts
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.reranker import Reranker
 
 

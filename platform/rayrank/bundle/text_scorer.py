@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from rayrank.bundle.export import GOLDEN, Bundle
 from rayrank.bundle.golden import Parity, parity
 from rayrank.core.errors import ConfigError
-from rayrank.models.batches import PairTexts
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.scorer import Scorer
+from rayrank.models.pair_texts import PairTexts
 from rayrank.scores.window_scores import aggregate
 from rayrank.text.pieces import PieceEncoder
 from rayrank.text.ragged import Ragged, Rows

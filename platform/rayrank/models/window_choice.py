@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rayrank.models.batches import PairTexts
+from rayrank.models.pair_texts import PairTexts
 from rayrank.scores.window_scores import best_window
 from rayrank.text.prefixes import query_places
 from rayrank.text.ragged import Ids, Rows

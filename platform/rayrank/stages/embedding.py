@@ -12,9 +12,9 @@ from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig, StrmConfig
 from rayrank.core.progress import progress
-from rayrank.models.batches import PairTexts
 from rayrank.models.inference.embedder import Embedder
 from rayrank.models.inference.prepare import prepare_device, to_bfloat16
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.saved import load_model
 from rayrank.models.sentence_encoder import SentenceEncoder, load_sentence_encoder, sentence_settings
 from rayrank.retrieval.dense import read_vectors

@@ -16,8 +16,8 @@ from rayrank.core.config import InputConfig, PipelineConfig
 from rayrank.data.ids import PairLookup
 from rayrank.data.pair_set import relevant
 from rayrank.data.rows import is_sorted
-from rayrank.models.batches import PairTexts
 from rayrank.models.inference.window_scorer import PairScores, WindowScorer
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.window_choice import WindowChoice
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Ragged, Rows, Windows

@@ -8,8 +8,8 @@ from transformers import BertConfig, BertModel, BertTokenizer, PreTrainedTokeniz
 from rayrank.bundle.explain import attention_weights, copy_sharing_weights
 from rayrank.bundle.piece_attention import PieceAttention, piece_attention
 from rayrank.core.config import InputConfig, StrmConfig
-from rayrank.models.batches import PairTexts
 from rayrank.models.encoder import Encoder
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.reranker import Reranker
 from rayrank.text.markers import num_ids
 from rayrank.text.pieces import load_tokenizer

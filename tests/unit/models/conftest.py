@@ -7,8 +7,8 @@ from torch import nn
 from transformers import AlbertConfig, AlbertModel, BertConfig, BertModel, RobertaConfig, RobertaModel
 
 from rayrank.core.config import StrmConfig
-from rayrank.models.batches import PairTexts
 from rayrank.models.encoder import Encoder
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.reranker import Reranker
 from rayrank.text.ragged import Ragged, Rows
 from rayrank.text.template import Template

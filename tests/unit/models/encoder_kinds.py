@@ -31,8 +31,9 @@ from transformers import (
 )
 
 from rayrank.core.config import EncoderConfig, InputConfig, StrmConfig
-from rayrank.models.batches import PaddedBatch, PairTexts
+from rayrank.models.batches import PaddedBatch
 from rayrank.models.encoder import Encoder, load_encoder
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.reranker import Reranker
 from rayrank.text.pieces import PieceEncoder, load_tokenizer
 from rayrank.text.ragged import Ragged

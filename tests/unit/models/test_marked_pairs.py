@@ -12,7 +12,7 @@ from hypothesis import example, given, settings, strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from rayrank.core.config import MINILM, InputConfig, PipelineConfig
-from rayrank.models.batches import PairTexts
+from rayrank.models.pair_texts import PairTexts
 from rayrank.text.markers import Markers
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Ragged

@@ -24,11 +24,11 @@ from rayrank.bundle.export import INT8, Bundle, export, load, settings_of
 from rayrank.bundle.text_scorer import score
 from rayrank.core.config import MINILM, EncoderConfig, InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.core.errors import ConfigError
-from rayrank.models.batches import PairTexts
 from rayrank.models.encoder import Encoder, load_encoder
 from rayrank.models.inference.onnx_graph import int8, onnx_graph
 from rayrank.models.inference.onnx_scorer import OnnxScorer
 from rayrank.models.inference.scorer import Scorer
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.reranker import Reranker
 from rayrank.stages.quantization import check_decrease
 from rayrank.text.pieces import load_tokenizer

@@ -11,16 +11,17 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from rayrank.core.config import StrmConfig
-from rayrank.models import batches
+from rayrank.models import pair_texts
 from rayrank.models.attention import packed_scoring
 from rayrank.models.attention.packed_scoring import KEY_BLOCK, QUERY_BLOCK, packed_scoring_masks
 from rayrank.models.attention.packed_training import FlashAttention, PackedTrainingMasks, padded_layout
 from rayrank.models.attention.padded import LayerIndex, PaddedMasks
 from rayrank.models.attention.strm import packed_codes, padded_mask
-from rayrank.models.batches import PackedBatch, PairTexts
+from rayrank.models.batches import PackedBatch
 from rayrank.models.inference.fp8 import use_fp8_layers
 from rayrank.models.inference.fused_layers import fuse_layers
 from rayrank.models.layers import compile_layers
+from rayrank.models.pair_texts import PairTexts
 from rayrank.text.ragged import Ragged
 from tests.unit.models.conftest import CLS, CPU, FORMS, GPU, PAD, SEP, VOCABULARY, model, rows, template, texts
 
@@ -81,11 +82,11 @@ def test_batches_of_a_corpus_that_stays_off_the_device_are_the_same(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_a_large_corpus_is_not_copied_to_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     source, (queries, passages) = texts(), rows(4)
-    monkeypatch.setattr(batches, "MAX_IDS_ON_GPU", len(source.passages.values))
+    monkeypatch.setattr(pair_texts, "MAX_IDS_ON_GPU", len(source.passages.values))
     source.padded(queries, passages, GPU)
     assert list(source._copies) == [GPU]
     source._copies.clear()
-    monkeypatch.setattr(batches, "MAX_IDS_ON_GPU", len(source.passages.values) - 1)
+    monkeypatch.setattr(pair_texts, "MAX_IDS_ON_GPU", len(source.passages.values) - 1)
     source.padded(queries, passages, GPU)
     assert source._copies == {}
 

@@ -6,8 +6,9 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from rayrank.core.config import MINILM, EncoderConfig, InputConfig, StrmConfig
-from rayrank.models.batches import PaddedBatch, PairTexts
+from rayrank.models.batches import PaddedBatch
 from rayrank.models.encoder import load_encoder
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.reranker import Reranker, listwise_head, relevance_score
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Ragged

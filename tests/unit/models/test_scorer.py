@@ -6,9 +6,10 @@ import torch
 
 from rayrank.core.config import StrmConfig
 from rayrank.models.attention.packed_scoring import QUERY_BLOCK
-from rayrank.models.batches import PaddedBatch, PairTexts
+from rayrank.models.batches import PaddedBatch
 from rayrank.models.inference import scorer as scorer_module
 from rayrank.models.inference.scorer import Scorer, block_aligned_order
+from rayrank.models.pair_texts import PairTexts
 from rayrank.text.ragged import Ragged
 from tests.unit.models.conftest import CPU, FORMS, model, rows, texts
 

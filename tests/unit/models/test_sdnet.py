@@ -11,11 +11,12 @@ from transformers import BertConfig, BertModel
 
 from rayrank.core.artifacts import Artifact
 from rayrank.core.config import StrmConfig
-from rayrank.models.batches import PaddedBatch, PairTexts
+from rayrank.models.batches import PaddedBatch
 from rayrank.models.encoder import Encoder
 from rayrank.models.inference import word_vectors
 from rayrank.models.inference.sdnet_scorer import SdnetScorer
 from rayrank.models.inference.word_vectors import WordVectors
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.saved import load_model, save
 from rayrank.models.sdnet import Attention, BiLstm, LayerMix, Match, SDNet, TopSignals, WordPairs, Words
 from rayrank.text.ragged import Ragged

@@ -14,9 +14,10 @@ from rayrank.core import copies
 from rayrank.core.artifacts import MANIFEST, Artifact
 from rayrank.core.config import MINILM, DenseConfig
 from rayrank.core.errors import ConfigError
-from rayrank.models.batches import PaddedBatch, PairTexts, pack
+from rayrank.models.batches import PaddedBatch, pack
 from rayrank.models.encoder import Encoder
 from rayrank.models.inference.embedder import Embedder
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.sentence_encoder import SentenceEncoder, load_sentence_encoder, sentence_settings
 from rayrank.text.sentence_texts import PASSAGE, QUERY, SentenceInputs
 from rayrank.text.template import Template

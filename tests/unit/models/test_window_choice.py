@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rayrank.core.config import InputConfig
-from rayrank.models.batches import PairTexts
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.window_choice import WindowChoice
 from rayrank.text.ragged import Ragged
 from rayrank.text.template import Template

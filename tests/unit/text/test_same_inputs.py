@@ -19,8 +19,9 @@ from rayrank.bundle.text_scorer import pair_texts
 from rayrank.core.config import InputConfig, QueryTypesConfig, StrmConfig
 from rayrank.core.errors import ConfigError
 from rayrank.core.records import JUDGMENTS
-from rayrank.models.batches import PaddedBatch, PairTexts
+from rayrank.models.batches import PaddedBatch
 from rayrank.models.encoder import Encoder
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.reranker import Reranker
 from rayrank.serve.config import read
 from rayrank.serve.model import ServedModel

@@ -9,7 +9,8 @@ from transformers import PreTrainedTokenizerFast
 
 from rayrank.core.config import MINILM, InputConfig, PipelineConfig
 from rayrank.core.errors import ConfigError
-from rayrank.models.batches import PairTexts, pad
+from rayrank.models.batches import pad
+from rayrank.models.pair_texts import PairTexts
 from rayrank.text.pieces import load_tokenizer
 from rayrank.text.ragged import Ragged, Windows
 from rayrank.text.template import MIN_PASSAGE_PIECES, Sequences, Template

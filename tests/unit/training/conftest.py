@@ -11,8 +11,8 @@ import torch
 from transformers import BertConfig, BertModel
 
 from rayrank.core.records import JUDGMENTS
-from rayrank.models.batches import PairTexts
 from rayrank.models.encoder import Encoder
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.reranker import Reranker
 from rayrank.text.ragged import Ragged
 from rayrank.text.template import Template

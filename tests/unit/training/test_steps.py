@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from rayrank.core.config import ListwiseConfig, PhaseConfig, PointwiseConfig, TrainingConfig
-from rayrank.models.batches import PairTexts, pack
+from rayrank.models.batches import pack
 from rayrank.models.packed_rows import RowShape
+from rayrank.models.pair_texts import PairTexts
 from rayrank.text.ragged import Ragged
 from rayrank.training import steps
 from rayrank.training.data import Inputs

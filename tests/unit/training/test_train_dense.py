@@ -9,8 +9,8 @@ from transformers import BertConfig, BertModel
 from rayrank.core.config import TrainDenseConfig, TrainingConfig
 from rayrank.core.errors import DatasetError
 from rayrank.core.records import JUDGMENTS
-from rayrank.models.batches import PairTexts
 from rayrank.models.encoder import Encoder
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.sentence_encoder import SentenceEncoder
 from rayrank.text.ragged import Ragged
 from rayrank.text.template import Template

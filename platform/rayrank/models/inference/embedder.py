@@ -4,8 +4,8 @@ from typing import cast
 
 from torch import Tensor
 
-from rayrank.models.batches import PairTexts
 from rayrank.models.inference.scorer import Scorer
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.reranker import Reranker
 from rayrank.models.sentence_encoder import SentenceEncoder
 

@@ -11,8 +11,8 @@ import onnxruntime
 import torch
 from numpy.typing import NDArray
 
-from rayrank.models.batches import PairTexts
 from rayrank.models.inference.scorer import length_sorted_batches
+from rayrank.models.pair_texts import PairTexts
 from rayrank.text.ragged import Rows
 
 TOKENS = 512

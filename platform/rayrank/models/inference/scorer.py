@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rayrank.models.attention.packed_scoring import QUERY_BLOCK
-from rayrank.models.batches import PackedBatch, PaddedBatch, PairInputs, PairTexts
+from rayrank.models.batches import PackedBatch, PaddedBatch
+from rayrank.models.pair_texts import PairInputs, PairTexts
 from rayrank.models.reranker import Reranker, relevance_score
 from rayrank.text.ragged import Rows
 

@@ -5,9 +5,9 @@ from typing import cast
 
 from torch import Tensor
 
-from rayrank.models.batches import PairTexts
 from rayrank.models.inference.scorer import Scorer
 from rayrank.models.inference.word_vectors import WordVectors
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.reranker import Reranker
 from rayrank.models.sdnet import SDNet
 from rayrank.text.ragged import Rows

@@ -5,8 +5,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rayrank.models.batches import PairTexts, pad
+from rayrank.models.batches import pad
 from rayrank.models.inference.scorer import CPU_TOKENS, length_sorted_batches
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.sdnet import SDNet, WordPairs, Words
 from rayrank.text.ragged import Ragged, Rows, Windows, join
 from rayrank.text.template import Sequences

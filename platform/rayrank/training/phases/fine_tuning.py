@@ -17,11 +17,12 @@ from rayrank.core.errors import DatasetError
 from rayrank.core.records import CANDIDATES
 from rayrank.data.rows import ranks_within_query
 from rayrank.measure.metrics import MRR_10, Measure
-from rayrank.models.batches import PackedBatch, PaddedBatch, PairTexts
+from rayrank.models.batches import PackedBatch, PaddedBatch
 from rayrank.models.encoder import Encoder, load_encoder
 from rayrank.models.inference.prepare import scoring_copy
 from rayrank.models.inference.scorer import Scorer
 from rayrank.models.inference.window_scorer import PairScores
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.saved import load_pretrained
 from rayrank.text.markers import num_ids
 from rayrank.text.ragged import Rows

@@ -23,9 +23,10 @@ from rayrank.core.config import PipelineConfig, TrainDenseConfig, TrainingConfig
 from rayrank.core.errors import DatasetError
 from rayrank.data.pair_set import PairSet
 from rayrank.measure.metrics import MRR_10, Measure
-from rayrank.models.batches import PackedBatch, PairTexts
+from rayrank.models.batches import PackedBatch
 from rayrank.models.inference.embedder import Embedder
 from rayrank.models.inference.prepare import scoring_copy
+from rayrank.models.pair_texts import PairTexts
 from rayrank.models.sentence_encoder import SentenceEncoder, load_sentence_encoder, sentence_settings
 from rayrank.scores.noise_filter import removed
 from rayrank.text.ragged import Rows
