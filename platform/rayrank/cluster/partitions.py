@@ -48,6 +48,12 @@ class _Actor:
             return {"facts": [json.dumps({"error": type(error).__name__, "arguments": error.args})]}
 
 
+def slices(artifact: Artifact, file: str, size: int) -> list[tuple[int, int]]:
+    """Return (start, number of rows) of the slices of a file that become one partition each."""
+    num_rows = artifact.num_rows(file)
+    return [(start, min(size, num_rows - start)) for start in range(0, num_rows, size)]
+
+
 def make_missing(
     artifact: Artifact, items: list[dict[str, Any]], worker: type[PartitionWorker], arguments: dict[str, Any],
     *, actors: int | None, cpus: int, gpus: float = 0, label: str, labels: dict[str, str] | None = None,

@@ -7,6 +7,9 @@ import pyarrow as pa
 UNJUDGED = "unjudged"
 """The split name given to queries without one: the source names no split, and no judgment implies one."""
 
+DEV = "dev"
+"""The split on which weights and thresholds are tuned, and the run to serve is chosen."""
+
 # A query in several splits is kept in the first of these: test queries are the hardest to replace.
 SPLIT_PRIORITY = ("test", "dev", "train")
 

@@ -5,15 +5,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from rayrank.core import flow
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
+from rayrank.core.records import DEV
 from rayrank.core.run_kinds import RunInMaking
 from rayrank.data.ids import Lookup
+from rayrank.data.qrels import qrels_of
 from rayrank.measure.metrics import JudgedRows, Measure, parse
 from rayrank.runs.combiner import Combiner, CombinerSettings, split_rows
 from rayrank.scores.fusion import (
@@ -30,7 +31,6 @@ from rayrank.scores.fusion import (
 from rayrank.scores.interpolation import Normalization
 from rayrank.scores.union import Scores, Union, Values
 
-LEARNED_ON = "dev"
 FEWEST_QUERIES = 5
 """Weights are learned only if each half of dev has this many queries with a relevant candidate."""
 
@@ -85,7 +85,7 @@ class Fuse(Combiner):
 
     def check_train(self, name: str, settings: FuseSettings) -> None:
         raise ConfigError(
-            f"The run {name} has no rows of the training queries: its kind fuse learns on {LEARNED_ON}; name another."
+            f"The run {name} has no rows of the training queries: its kind fuse learns on {DEV}; name another."
         )
 
     def make(self, run: RunInMaking) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class Fuse(Combiner):
 
         def combine(tables: Sequence[pa.Table], split: str) -> pa.Table:
             union, values = features.read(tables)
-            scores = _scores(union, values, fusion, own if split == LEARNED_ON else {})
+            scores = _scores(union, values, fusion, own if split == DEV else {})
             depth = self.depth(run.settings, run.config, split)
             return union.table(scores, range(len(tables)), depth, is_first_stage)
 
@@ -146,8 +146,7 @@ class _Dev:
     def __init__(self, run: RunInMaking, features: _Features, union: Union, values: Values) -> None:
         self._run, self._metric = run, run.config.training.metric
         self._features, self._union, self._values = features.named, union, values
-        judgments = run.store.require("corpus", run.config).read_table("judgments.parquet")
-        qrels = judgments.filter(pc.equal(judgments["split"], LEARNED_ON))
+        qrels = qrels_of(run.store.require("corpus", run.config), DEV)
         self._judged = JudgedRows(qrels, union.pairs, Measure.of(run.config).relevant_from)
         self.query_ids = self._judged.query_ids
         number = {query_id: place for place, query_id in enumerate(self.query_ids)}
@@ -159,7 +158,7 @@ class _Dev:
     @classmethod
     def of(cls, run: RunInMaking, features: _Features) -> "_Dev | None":
         """Return the dev queries; None if there are too few to learn from."""
-        if LEARNED_ON not in run.splits or not any(map(len, rows := split_rows(run, LEARNED_ON))):
+        if DEV not in run.splits or not any(map(len, rows := split_rows(run, DEV))):
             return None
         found = cls(run, features, *features.read(rows))
         useful = np.unique(found._lists.of_query[found._lists.gains > 0])
@@ -205,7 +204,7 @@ def _finding(run: RunInMaking, fusion: Fusion, measured: Mapping[str, float]) ->
         first = fusion.features[0]
         title = flow.title(first.name, run.config) if first.kind == "run" else f"the field {first.name}"
         return (
-            f"{run.name}: no weights were learned, because one half of {LEARNED_ON} has fewer than {FEWEST_QUERIES} "
+            f"{run.name}: no weights were learned, because one half of {DEV} has fewer than {FEWEST_QUERIES} "
             f"queries with a relevant candidate; passages are ranked by {title} alone"
         )
     what = f"the weights are {fusion.shares()}" if fusion.form == "linear" else f"trees read {fusion.shares()}"
@@ -213,6 +212,6 @@ def _finding(run: RunInMaking, fusion: Fusion, measured: Mapping[str, float]) ->
         f"{flow.title(name, run.config)} alone {value:.4f}" for name, value in measured.items() if name != run.name
     )
     return (
-        f"{run.name}: {what}, learned on {LEARNED_ON}: {run.config.training.metric} {measured[run.name]:.4f}, each "
+        f"{run.name}: {what}, learned on {DEV}: {run.config.training.metric} {measured[run.name]:.4f}, each "
         f"half of the queries scored with what the other half teaches; {alone}"
     )

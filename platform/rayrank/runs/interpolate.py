@@ -4,18 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import Field, ValidationInfo, field_validator
 
 from rayrank.core import flow
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
+from rayrank.core.records import DEV
 from rayrank.core.run_kinds import RunInMaking
+from rayrank.data.qrels import qrels_of
 from rayrank.measure.metrics import Measure
 from rayrank.runs.combiner import Combiner, CombinerSettings, split_rows
 from rayrank.scores.interpolation import Interpolation, Normalization, Weights, WeightSearch
-
-TUNED_ON = "dev"
 
 
 class InterpolateSettings(CombinerSettings):
@@ -97,7 +96,7 @@ class Interpolate(Combiner):
 
         def combine(tables: Sequence[pa.Table], split: str) -> pa.Table:
             pairs, depth = Interpolation(tables, settings.normalize), self.depth(settings, config, split)
-            return pairs.run(weights, own if split == TUNED_ON else None, depth, is_first_stage)
+            return pairs.run(weights, own if split == DEV else None, depth, is_first_stage)
 
         facts = self.combine(run, combine)
         curve = search.curve() if search and len(weights) == 2 else {}
@@ -121,10 +120,9 @@ def _alone(settings: InterpolateSettings, among: Sequence[int]) -> Weights:
 
 def _search(run: RunInMaking) -> WeightSearch | None:
     """Return the search for weights on dev; None if no run has rows there."""
-    if TUNED_ON not in run.splits or not any(map(len, rows := split_rows(run, TUNED_ON))):
+    if DEV not in run.splits or not any(map(len, rows := split_rows(run, DEV))):
         return None
-    judgments = run.store.require("corpus", run.config).read_table("judgments.parquet")
-    qrels = judgments.filter(pc.equal(judgments["split"], TUNED_ON))
+    qrels = qrels_of(run.store.require("corpus", run.config), DEV)
     return Interpolation(rows, run.settings.normalize).search(qrels, Measure.of(run.config))
 
 
@@ -139,7 +137,7 @@ def _finding(run: RunInMaking, weights: Weights, search: WeightSearch | None) ->
             for place, title in enumerate(titles)
         )
         best = f"{run.config.training.metric} {search.mean(weights):.4f}; {alone}"
-        return f"{run.name}: {share} best on {TUNED_ON}: {best}"
+        return f"{run.name}: {share} best on {DEV}: {best}"
     if run.settings.weight is not None:
         share = f"{titles[1]} has the weight {weights[1]:g}" if len(weights) == 2 else f"the weights are {shares}"
         return f"{run.name}: {share}, as runs.{run.name}.weight says"
@@ -149,4 +147,4 @@ def _finding(run: RunInMaking, weights: Weights, search: WeightSearch | None) ->
     if unscored:
         return f"{run.name}: {first} alone, since {unscored} has no scores"
     others = " and ".join(title for title in titles if title != first)
-    return f"{run.name}: {first} alone, since no {TUNED_ON} candidates exist to tune the weight of {others} on"
+    return f"{run.name}: {first} alone, since no {DEV} candidates exist to tune the weight of {others} on"

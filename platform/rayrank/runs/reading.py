@@ -11,8 +11,10 @@ from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import EvaluateConfig, PipelineConfig
 from rayrank.core.errors import ConfigError
+from rayrank.core.records import DEV
 from rayrank.core.run_kinds import CANDIDATES
 from rayrank.data.pair_set import PairSet, relevant
+from rayrank.data.qrels import qrels_of
 from rayrank.data.rows import ranked
 from rayrank.data.run_files import read_trec
 from rayrank.runs.making import read_run
@@ -67,8 +69,7 @@ def dev_pairs(
     run: Artifact, config: PipelineConfig, store: Store
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.int32]]:
     """Return a run's scores of all dev candidates, whether each is judged relevant, and the number of its query."""
-    judgments = store.require("corpus", config).read_table("judgments.parquet")
-    judgments = relevant(judgments.filter(pc.equal(judgments["split"], "dev")), config.dataset.relevant_from)
+    judgments = relevant(qrels_of(store.require("corpus", config), DEV), config.dataset.relevant_from)
     rows = pa.concat_tables(read_run(run, "dev"))
     # Queries without a relevant judgment are left out: all their candidates would count as irrelevant.
     rows = rows.filter(pc.is_in(rows["query_id"], value_set=pc.unique(judgments["query_id"])))

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from rayrank.cluster.connection import model_nodes, start_ray
-from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
+from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing, slices
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig, ResourcesConfig, StrmConfig
@@ -148,10 +148,9 @@ def load_scorer(model: str, config: PipelineConfig, store: Store, device: torch.
 def _items(candidates: Artifact, splits: list[str]) -> list[dict[str, Any]]:
     items = []
     for file in [file for split in splits for file in candidates.names(split)]:
-        num_rows = candidates.num_rows(file)
-        for number, start in enumerate(range(0, num_rows, PAIRS)):
+        for number, (start, count) in enumerate(slices(candidates, file, PAIRS)):
             name = file.replace(".parquet", f"-{number:04d}.parquet")
-            items.append({"name": name, "file": file, "start": start, "count": min(PAIRS, num_rows - start)})
+            items.append({"name": name, "file": file, "start": start, "count": count})
     return items
 
 

@@ -11,17 +11,17 @@ from pydantic import Field
 from rayrank.core import flow
 from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError
-from rayrank.core.records import CANDIDATES
+from rayrank.core.records import CANDIDATES, DEV
 from rayrank.core.run_kinds import RunInMaking, RunKind, RunSettings
+from rayrank.data.qrels import qrels_of
 from rayrank.data.rows import by_query
 from rayrank.measure.metrics import JudgedRows, Measure, parse
 from rayrank.scores.interpolation import Weights, WeightSearch
 from rayrank.scores.union import Values
 from rayrank.scores.window_scores import aggregate, best_windows
 
-TUNED_ON = "dev"
 WINDOWS = "windows"
-"""The folder of an artifact with the scores of windows: `windows/SPLIT/part-*.parquet`."""
+"""The folder of an artifact with the scores of windows: `windows/DEV/part-*.parquet`."""
 
 
 class WindowSettings(RunSettings):
@@ -65,27 +65,27 @@ class WindowRun(RunKind):
         for split in run.splits:
             for name in _files(run, split):
                 rows = run.source(run.settings.of).read_table(name)
-                scored = _scored(rows, run.settings, weights, own if split == TUNED_ON else {})
+                scored = _scored(rows, run.settings, weights, own if split == DEV else {})
                 run.artifact.write_table(name.removeprefix(f"{WINDOWS}/"), scored)
         return {"weights": list(weights), "findings": [_finding(run, weights, search)]} if weights else {}
 
 
 def _finding(run: RunInMaking, weights: Weights, search: WeightSearch | None) -> str:
     if search is None:
-        return f"{run.name}: the best window alone, since no {TUNED_ON} candidates exist to tune weights on"
+        return f"{run.name}: the best window alone, since no {DEV} candidates exist to tune weights on"
     shares = ", ".join(f"{weight:.2f}" for weight in weights)
     best = f"{run.config.training.metric} {search.mean(weights):.4f}"
-    return f"{run.name}: the weights of the best windows are {shares}, the best on {TUNED_ON}: {best}"
+    return f"{run.name}: the weights of the best windows are {shares}, the best on {DEV}: {best}"
 
 
 def _search(run: RunInMaking) -> WeightSearch | None:
     """Return the search for the weights of the best windows on dev; None if the run has no rows there."""
-    if TUNED_ON not in run.splits or not (files := _files(run, TUNED_ON)):
+    if DEV not in run.splits or not (files := _files(run, DEV)):
         return None
     rows = pa.concat_tables([run.source(run.settings.of).read_table(name) for name in files])
-    judgments = run.store.require("corpus", run.config).read_table("judgments.parquet")
+    qrels = qrels_of(run.store.require("corpus", run.config), DEV)
     measure, best = Measure.of(run.config), _best(rows, run.settings.windows)
-    judged = JudgedRows(judgments.filter(pc.equal(judgments["split"], TUNED_ON)), rows, measure.relevant_from)
+    judged = JudgedRows(qrels, rows, measure.relevant_from)
 
     def measured(weights: Weights) -> Values:
         metric = {measure.name: parse(measure.name)}

@@ -5,17 +5,16 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rayrank.core import flow
 from rayrank.core.artifacts import Store
 from rayrank.core.config import PipelineConfig
+from rayrank.core.records import DEV
+from rayrank.data.qrels import qrels_of
 from rayrank.data.rows import ranked
 from rayrank.measure.metrics import Measure
 from rayrank.measure.significance import Comparison, compare
 from rayrank.reports.table import p_phrase
-
-SPLIT = "dev"
 
 SIGNIFICANCE_LEVEL = 0.1
 """Another run is chosen over the first stage only if a paired test gives a p value below this."""
@@ -45,7 +44,7 @@ class Choice(NamedTuple):
     def finding(self) -> str:
         """Return a sentence about the choice."""
         figure = f"{self.name} with {self.metric} {self.means[self.name]:.4f}"
-        start = f"chosen on {SPLIT} ({self.num_queries:,} queries): {figure}"
+        start = f"chosen on {DEV} ({self.num_queries:,} queries): {figure}"
         if not self.comparisons:
             return f"{start}, the only run"
         best = max(self.comparisons, key=self.means.__getitem__)
@@ -61,8 +60,7 @@ def choose(config: PipelineConfig, store: Store) -> Choice | None:
     first = flow.run_named(config.candidates.first_stage, config)[0]
     if not _dev_rows(first, config, store):
         return None
-    judgments = store.require("corpus", config).read_table("judgments.parquet")
-    qrels = judgments.filter(pc.equal(judgments["split"], SPLIT))
+    qrels = qrels_of(store.require("corpus", config), DEV)
     if not len(qrels):
         return None
     tables = {name: rows for name in compared_runs(config) if (rows := _dev_rows(name, config, store))}
@@ -88,4 +86,4 @@ def compared_runs(config: PipelineConfig) -> list[str]:
 def _dev_rows(name: str, config: PipelineConfig, store: Store) -> list[pa.Table]:
     """Return the dev rows of a run, none if they are not on storage."""
     artifact = store.find(flow.run_node(name, config), config)
-    return [artifact.read_table(file) for file in artifact.names(SPLIT)] if artifact else []
+    return [artifact.read_table(file) for file in artifact.names(DEV)] if artifact else []

@@ -13,6 +13,7 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.languages import ANY, UNSPACED
 from rayrank.core.run_kinds import CANDIDATES
 from rayrank.data.passage_texts import passage_texts
+from rayrank.data.qrels import qrels_of
 from rayrank.measure.metrics import Measure
 from rayrank.measure.places import places
 from rayrank.reports.ablation import Procedure
@@ -56,8 +57,7 @@ def compare_sides(
     """Return all figures of one run against another; queries and the first stage are those of `config`."""
     settings, corpus, measure = config.evaluate, store.require("corpus", config), Measure.of(config)
     split = measured_split(settings, corpus)
-    judgments = corpus.read_table("judgments.parquet")
-    qrels = judgments.filter(pc.equal(judgments["split"], split))
+    qrels = qrels_of(corpus, split)
     runs = [read_named(each.run, split, each.config, store) for each in (side, other)]
     measured = [measure.reported(qrels, run) for run in runs]
     values, baseline = (each.values[measure.name] for each in measured)

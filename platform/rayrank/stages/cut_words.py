@@ -18,6 +18,7 @@ from rayrank.data.digests import varied
 from rayrank.data.ids import PairLookup
 from rayrank.data.pair_set import PairSet, relevant_pairs
 from rayrank.data.passage_texts import passage_texts
+from rayrank.data.qrels import qrels_of
 from rayrank.data.rows import by_query, ranks_within_query
 from rayrank.measure.metrics import Measure
 from rayrank.models.saved import load_reranker
@@ -104,8 +105,7 @@ def report(config: PipelineConfig, store: Store, options: Options) -> CutWordsRe
     """Return all figures of the run with STRM and of the same run without."""
     sides, corpus, measure = strm_sides(config), store.require("corpus", config), Measure.of(config)
     split = measured_split(config.evaluate, corpus)
-    judgments = corpus.read_table("judgments.parquet")
-    qrels = judgments.filter(pc.equal(judgments["split"], split))
+    qrels = qrels_of(corpus, split)
     runs = [read_named(side.run, split, side.config, store) for side in sides]
     values, plain = (measure.reported(qrels, run) for run in runs)
     texts = Texts(config, store)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rayrank.cluster.connection import start_ray
-from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
+from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing, slices
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig, StrmConfig
 from rayrank.core.progress import progress
@@ -130,8 +130,7 @@ def _items(corpus: Artifact) -> list[dict[str, Any]]:
     """Return slices of the corpus's files, each of which becomes one file of documents."""
     items = []
     for number, shard in enumerate(corpus.manifest["shards"]):
-        num_rows = corpus.num_rows(shard)
-        for part, start in enumerate(range(0, num_rows, PASSAGES)):
+        for part, (start, count) in enumerate(slices(corpus, shard, PASSAGES)):
             name = f"documents/part-{number:05d}-{part:04d}.parquet"
-            items.append({"name": name, "shard": shard, "start": start, "count": min(PASSAGES, num_rows - start)})
+            items.append({"name": name, "shard": shard, "start": start, "count": count})
     return items

@@ -12,7 +12,9 @@ from rayrank.bundle.dev_sample import JudgedDocument, JudgedQuery
 from rayrank.bundle.golden import truncate_after_word
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
+from rayrank.core.records import DEV
 from rayrank.data.pair_set import relevant_pairs
+from rayrank.data.qrels import qrels_of
 from rayrank.scores.fusion import Fusion
 from rayrank.stages.export_checks import by_id
 from rayrank.stages.golden_fusion import features_of
@@ -82,8 +84,7 @@ def dev_sample(
 
 def _chosen_rows(num_queries: int, candidates: Artifact, corpus: Artifact, relevant_from: int) -> pa.Table:
     """Return the candidates of the chosen queries, by query and rank, with their grades; 0 without a judgment."""
-    judgments = corpus.read_table("judgments.parquet")
-    judgments = judgments.filter(pc.equal(judgments["split"], "dev"))
+    judgments = qrels_of(corpus, DEV)
     # Like the golden pairs, from the first file alone: a large dev run has many.
     (rows,) = islice(read_candidates(candidates, "dev"), 1)
     is_relevant = relevant_pairs(judgments, relevant_from).marks(rows)

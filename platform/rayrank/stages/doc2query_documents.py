@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayrank.cluster.connection import start_ray
-from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
+from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing, slices
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig
 from rayrank.core.progress import progress
@@ -64,12 +64,11 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
 
 def _items(corpus: Artifact) -> list[dict[str, Any]]:
     """Return one item for each slice of a shard: its file, its rows, and the number that seeds its queries."""
-    slices = [
-        (shard, start) for shard in corpus.manifest["shards"] for start in range(0, corpus.num_rows(shard), PASSAGES)
-    ]
+    shards = corpus.manifest["shards"]
+    starts = [(shard, start) for shard in shards for start, _ in slices(corpus, shard, PASSAGES)]
     return [
         {"name": f"documents/part-{number:06d}.parquet", "shard": shard, "start": start, "number": number}
-        for number, (shard, start) in enumerate(slices)
+        for number, (shard, start) in enumerate(starts)
     ]
 
 

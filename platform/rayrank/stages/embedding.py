@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayrank.cluster.connection import start_ray
-from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing
+from rayrank.cluster.partitions import FACTS, PartitionWorker, make_missing, slices
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import PipelineConfig, StrmConfig
 from rayrank.core.progress import progress
@@ -109,8 +109,7 @@ def _items(corpus: Artifact, size: int) -> list[dict[str, Any]]:
     files = [("passages", name) for name in corpus.manifest["shards"]] + [("queries", "queries.parquet")]
     items = []
     for number, (kind, file) in enumerate(files):
-        for part, start in enumerate(range(0, corpus.num_rows(file), size)):
+        for part, (start, count) in enumerate(slices(corpus, file, size)):
             name = f"{kind}/part-{number:05d}-{part:04d}.parquet"
-            count = min(size, corpus.num_rows(file) - start)
             items.append({"name": name, "kind": kind, "file": file, "start": start, "count": count})
     return items

@@ -5,10 +5,10 @@ from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rayrank.core.artifacts import Artifact, Store
 from rayrank.core.config import EvaluateConfig, PipelineConfig
+from rayrank.data.qrels import qrels_of
 from rayrank.data.run_files import write_msmarco, write_trec
 from rayrank.measure.metrics import Measure, PerQuery
 from rayrank.measure.significance import compare, mean_interval
@@ -22,8 +22,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
     started = time.monotonic()
     settings, corpus, artifact = config.evaluate, store.require("corpus", config), store.artifact("evaluate", config)
     split = measured_split(settings, corpus)
-    judgments = corpus.read_table("judgments.parquet")
-    qrels = judgments.filter(pc.equal(judgments["split"], split))
+    qrels = qrels_of(corpus, split)
     ranking = read_named(settings.run, split, config, store)
     measure = Measure.of(config)
     measured = measure.reported(qrels, ranking)

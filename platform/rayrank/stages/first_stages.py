@@ -5,7 +5,6 @@ from dataclasses import asdict
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rayrank.core import flow
 from rayrank.core.artifacts import Artifact, Store, digest_of
@@ -13,6 +12,7 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import ConfigError, DatasetError
 from rayrank.core.records import CANDIDATES
 from rayrank.data.digests import varied
+from rayrank.data.qrels import qrels_of
 from rayrank.measure.places import places
 from rayrank.reports.ablation import Procedure
 from rayrank.reports.first_stages import (
@@ -172,8 +172,7 @@ def _titles(compared: Comparison) -> dict[str, str]:
 
 def _on_split(split: str, compared: Comparison, titles: dict[str, str], store: Store) -> SplitReport:
     config = compared.config
-    judgments = store.require("corpus", config).read_table("judgments.parquet")
-    qrels, relevant_from = judgments.filter(pc.equal(judgments["split"], split)), config.dataset.relevant_from
+    qrels, relevant_from = qrels_of(store.require("corpus", config), split), config.dataset.relevant_from
     runs: dict[str, Measured | None] = {}
     for name in compared.names:
         rows = _rows(name, split, config, store)

@@ -11,6 +11,7 @@ from rayrank.core.config import PipelineConfig
 from rayrank.core.errors import DatasetError
 from rayrank.core.progress import progress
 from rayrank.data.pair_set import relevant
+from rayrank.data.qrels import qrels_of
 from rayrank.retrieval.terms import terms_in
 from rayrank.stages.training import train
 from rayrank.text.aligned_words import ALL_PIECES, align
@@ -65,8 +66,7 @@ def _training_queries(corpus: Artifact, relevant_from: int) -> dict[str, list[st
     """Return the texts of the training queries that each passage is relevant to."""
     queries = corpus.read_table("queries.parquet", ["query_id", "text"])
     texts = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
-    judgments = relevant(corpus.read_table("judgments.parquet"), relevant_from)
-    judgments = judgments.filter(pc.equal(judgments["split"], "train"))
+    judgments = relevant(qrels_of(corpus, "train"), relevant_from)
     found: dict[str, list[str]] = defaultdict(list)
     for query_id, passage_id in zip(*(judgments[name].to_pylist() for name in ("query_id", "passage_id")), strict=True):
         found[passage_id].append(texts[query_id])

@@ -8,6 +8,7 @@ from rayrank.core.config import Doc2QueryConfig, PipelineConfig
 from rayrank.core.errors import DatasetError
 from rayrank.data.ids import PairLookup
 from rayrank.data.pair_set import relevant
+from rayrank.data.qrels import qrels_of
 from rayrank.models.query_writer import build, load_model_tokenizer
 from rayrank.stages.training import train
 from rayrank.text.pieces import PieceEncoder, save_tokenizer
@@ -35,8 +36,7 @@ def run(config: PipelineConfig, store: Store) -> Artifact:
 
 def _pairs(config: PipelineConfig, corpus: Artifact, tokenizer: str) -> pa.Table:
     """Return the training pairs with the ids of both texts, stored so that workers need not tokenise them."""
-    judgments = corpus.read_table("judgments.parquet")
-    judgments = relevant(judgments.filter(pc.equal(judgments["split"], "train")), config.dataset.relevant_from)
+    judgments = relevant(qrels_of(corpus, "train"), config.dataset.relevant_from)
     if pc.count_distinct(judgments["query_id"]).as_py() < MIN_QUERIES:
         raise DatasetError(
             f"The dataset {config.dataset.source} has fewer than {MIN_QUERIES} judged training queries: doc2query "

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rayrank.core import flow
 from rayrank.core.artifacts import Store, digest_of
 from rayrank.core.config import PipelineConfig
 from rayrank.core.run_kinds import CANDIDATES
+from rayrank.data.qrels import qrels_of
 from rayrank.measure.metrics import JudgedRows, Measure, parse
 from rayrank.measure.places import places, shares
 from rayrank.runs.reading import dev_pairs, measured_split, read_named
@@ -41,8 +41,7 @@ class Measured:
         split = measured_split(config.evaluate, corpus)
         if first is None or not any(first.num_rows(name) for name in first.names(split)):
             return None
-        judgments = corpus.read_table("judgments.parquet")
-        return cls(names, split, judgments.filter(pc.equal(judgments["split"], split)), config, store)
+        return cls(names, split, qrels_of(corpus, split), config, store)
 
 
 def reach(measured: Measured) -> dict[str, Any]:
