@@ -475,10 +475,13 @@ def test_artifacts_made_before_a_user_error_are_kept_and_reused(
         pytest.param("evaluate", ["--baseline", "no.trec"], ["The run no.trec cannot be read"], id="baseline"),
         pytest.param("evaluate", ["--run", "README.md"], ["The run file README.md", "line 1:"], id="not-a-run"),
         pytest.param(
-            "evaluate", ["--set", "candidates.depth=7"], ["bm25 artifact", "jobs.build_candidates"], id="not-yet"
+            "evaluate",
+            ["--set", "candidates.depth=7"],
+            ["bm25 artifact", "run `rayrank build-candidates"],
+            id="not-yet",
         ),
         pytest.param(
-            "build_index", ["--set", "text.query_pieces=9"], ["corpus artifact", "jobs.build_corpus"], id="new"
+            "build_index", ["--set", "text.query_pieces=9"], ["corpus artifact", "run `rayrank build-corpus"], id="new"
         ),
         pytest.param(
             "build_candidates",
