@@ -170,7 +170,7 @@ class ServedModel:
         thresholds = Thresholds.of(ask, self._exported.precision)
         began, left = time.monotonic(), ask.seconds_left()
         # A request that waited for this replica to start has not waited in its queue.
-        waited = min(ask.seconds_ago(), began - self._ready_since)
+        waited = min(ask.seconds_waited(), began - self._ready_since)
         deadline = None if left is None else began + left - min(REPLY_MARGIN_S, left / 10)
         try:
             async with asyncio.timeout(left):

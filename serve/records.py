@@ -28,6 +28,8 @@ class Ask:
     are not scored in time are left out of the answer."""
     received_at: float = field(default_factory=time.time)
     """Wall-clock time at which the request arrived. The nodes of a cluster are assumed to have synchronised clocks."""
+    resent_at: float = 0.0
+    """Wall-clock time at which it was last sent to another replica because its replica had died; 0 if it never was."""
     max_tokens: int | None = None
     """Word pieces that are read of each passage; None means as many as the model reads."""
     min_relevance: float | None = None
@@ -50,6 +52,10 @@ class Ask:
     def seconds_ago(self) -> float:
         """Return the seconds since the request arrived."""
         return max(0.0, time.time() - self.received_at)
+
+    def seconds_waited(self) -> float:
+        """Return the seconds that count as waiting: not those that a replica which died has cost."""
+        return max(0.0, time.time() - max(self.received_at, self.resent_at))
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,8 @@ class Remote:
             except RayActorError:
                 if attempt == ATTEMPTS - 1:
                     raise Unready(method.deployment_name) from None
+                now = time.time()
+                arguments = tuple(replace(each, resent_at=now) if isinstance(each, Ask) else each for each in arguments)
         raise AssertionError
 
     async def _once(self, method: Handle, arguments: tuple[Any, ...], patience: float) -> Any:

@@ -97,6 +97,26 @@ def test_waiting_for_a_replica_counts_as_queueing() -> None:
     assert (answer.timing.tokenise, answer.timing.score) == (0.01, 0.03)
 
 
+def test_a_request_whose_replica_dies_is_sent_again_and_its_wait_counts_from_then() -> None:
+    asked: list[Ask] = []
+
+    async def first_dies(ask: Ask) -> Answer:
+        asked.append(ask)
+        if len(asked) == 1:
+            raise RayActorError
+        return SCORED
+
+    sent = Ask("what", ["a"], received_at=time.time() - 60, deadline_ms=90_000)
+    assert asyncio.run(remote(Ranker(first_dies)).rerank(sent)).logits == SCORED.logits
+
+    first, second = asked
+    assert first == sent
+    assert second.seconds_waited() < 5
+    # The client's deadline still counts from the arrival.
+    assert second.seconds_ago() == pytest.approx(60, abs=5)
+    assert first.seconds_waited() == pytest.approx(60, abs=5)
+
+
 def test_a_timeout_that_is_not_the_deadline_is_an_error() -> None:
     async def fails(ask: Ask) -> Answer:
         raise TimeoutError("something else took too long")
