@@ -38,6 +38,7 @@ from benchmarks.peer_server import free_port, running
 from benchmarks.tables import spread
 from rayrank.capacity.load import HEADER, Point, ask, figures
 from rayrank.serve.piece_cache import ENTRY_OVERHEAD
+from rayrank.text.pieces import load_tokenizer
 
 CLIENTS = (2, 8)
 """Numbers of concurrent clients that saturate a server; the better one counts."""
@@ -54,8 +55,9 @@ MIN_CORRELATION = 0.98
 STARTUP_S = 300
 """Seconds that a server may take to start."""
 
-WORDS = 90
-"""Words of a passage: vLLM refuses a pair that is longer than the model reads, and the others would cut it."""
+QUERY_PIECES, PASSAGE_PIECES = 45, 128
+"""Word pieces of a query and of a passage at most, so that every pair fits into what the model reads: vLLM refuses a
+longer pair, and the others would cut it."""
 
 NAME = "model"
 """The model's name in requests."""
@@ -149,9 +151,18 @@ def prepared(arguments: argparse.Namespace, folder: Path) -> tuple[str, Requests
     """Write the model, and the requests in the form that all servers read."""
     work = build_work(arguments, folder, (arguments.passages, arguments.passages))
     lines = [json.loads(line) for line in Path(work.bodies).read_text().splitlines()]
-    file = folder / "documents.jsonl"
+    file, tokenizer = folder / "documents.jsonl", load_tokenizer(work.model).backend_tokenizer
+
+    def cut(text: str, pieces: int) -> str:
+        ends = [end for _, end in tokenizer.encode(text, add_special_tokens=False).offsets]
+        return text[: ends[pieces - 1]] if len(ends) > pieces else text
+
     bodies = [
-        {"model": NAME, "query": line["query"], "documents": [" ".join(text.split()[:WORDS]) for text in line["texts"]]}
+        {
+            "model": NAME,
+            "query": cut(line["query"], QUERY_PIECES),
+            "documents": [cut(text, PASSAGE_PIECES) for text in line["texts"]],
+        }
         for line in lines
     ]
     file.write_text("\n".join(map(json.dumps, bodies)))
