@@ -15,6 +15,7 @@ from rayrank.core.config import (
     PipelineConfig,
     PointwiseConfig,
     PretrainConfig,
+    SdnetConfig,
     StrmConfig,
     TextConfig,
     TrainDenseConfig,
@@ -35,6 +36,7 @@ def demo() -> PipelineConfig:
         encoder=EncoderConfig(name=DEMO_ENCODER, dropout=0.0),
         # The encoder has 128 positions.
         deepct=DeepCtConfig(length=128),
+        sdnet=SdnetConfig(length=128),
         input=InputConfig(length=96, query_length=32),
         training=TrainingConfig(dev_queries=100),
         pretrain=PretrainConfig(max_steps=30, batch_size=16, length=96, lr=1e-4),
