@@ -91,7 +91,7 @@ def rolled_back(live: LiveModel) -> Settings:
 
 
 def as_served(exported: Bundle, long_documents: str | None) -> Bundle:
-    """Return a model that reads long documents as this setting of the endpoint says, or as in training without it."""
+    """Return the model reading long documents as the endpoint's setting says; without a setting, as in training."""
     inputs = exported.settings.input
     if long_documents in (None, inputs.long_passages):
         return exported

@@ -109,7 +109,7 @@ def _serve(config: ServeConfig, settings: dict[str, Any], host: str, port: int) 
         pass
     except RuntimeError as error:
         if not stopped.event.is_set():
-            with suppress(Exception):  # whatever Serve finds while it ends, the reason of the failure is told
+            with suppress(Exception):  # an error of the shutdown must not hide why the start failed
                 # A cluster that was joined would keep the failed application, and refuse the corrected command.
                 serve.shutdown()  # type: ignore[no-untyped-call]
             raise ConfigError(f"{config.model} does not start: {_reason(error)}") from None

@@ -35,8 +35,8 @@ KEY = "RAYRANK_LOAD_KEY"
 """The environment variable with the API key: other users of the machine can read a command line."""
 
 NUMBER = "<number>"
-"""Stands in a body for a number that is another one each time: the endpoint has the word pieces of a text that is sent
-again in its cache, but has to tokenise one that begins with another number."""
+"""Placeholder in a request's body, replaced by a new number whenever the body is sent. The endpoint caches the word
+pieces of a text, so the same text sent again would not be tokenised; one that begins with another number is."""
 
 NO_ANSWER = 0
 """The status of a request without an answer."""

@@ -45,7 +45,8 @@ def hold_out(queries: list[Query], judgments: list[Judgment], share: float) -> H
 def _chosen(groups: list[list[str]], wanted: int, num_judged: int) -> set[str]:
     """Return the queries of the first groups that make up about as many as wanted; one group always stays in train."""
     moved: set[str] = set()
-    # A tenth more, because groups of a few rarely add up exactly; a larger group could take most of the training data.
+    # Up to a tenth more than wanted, because small groups rarely add up exactly. A large group, which could take most
+    # of the training data, stays in train.
     most = min(wanted + wanted // 10, num_judged - 1)
     for group in groups:
         if len(moved) < wanted and len(moved) + len(group) <= most:

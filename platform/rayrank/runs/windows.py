@@ -21,7 +21,7 @@ from rayrank.scores.union import Values
 from rayrank.scores.window_scores import aggregate, best_windows
 
 WINDOWS = "windows"
-"""The folder of an artifact with the scores of windows: `windows/DEV/part-*.parquet`."""
+"""The folder of an artifact with the scores of windows: `windows/SPLIT/part-*.parquet`."""
 
 
 class WindowSettings(RunSettings):
